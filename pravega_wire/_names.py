@@ -53,7 +53,6 @@ from pravega_wire.stream.key_value_table import (
     TableFamily,
     TableIterator,
     TableKey,
-    TableMapping,
 )
 from pravega_wire.stream.opening import Opening
 from pravega_wire.stream.reader_group import ReaderGroup
@@ -128,7 +127,6 @@ __all__ = [
     "TableFamily",
     "TableIterator",
     "TableKey",
-    "TableMapping",
     "TimeWindow",
     "Transaction",
     "TxnStatus",

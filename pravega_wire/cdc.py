@@ -32,6 +32,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
+from pravega_wire.checks import check_several, shown
 from pravega_wire.errors import ArgumentTypeError, DecodeError, EncodeError, InvalidArgumentError
 
 __all__ = ["Change", "ChangeKind", "DebeziumSerializer", "LatestRows", "RowSerializer", "latest_rows"]
@@ -134,7 +135,7 @@ def _number(value: Any) -> float:
 def _kind(wanted: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) is not wanted:
-            raise TypeError(f"it is not of the type {wanted.__name__}")
+            raise TypeError(f"it is not a {wanted.__name__}")
         return value
 
     return check
@@ -702,8 +703,9 @@ def latest_rows(changes: Iterable[Change], key: Sequence[str]) -> LatestRows:
     """
     if isinstance(key, str) or not isinstance(key, Sequence) or not key:
         raise InvalidArgumentError("key must be a list of at least one column name")
-    if not isinstance(changes, Iterable):
-        raise ArgumentTypeError(f"changes must be an iterable of Change, not {type(changes).__name__}")
+    if not all(isinstance(each, str) for each in key):
+        raise InvalidArgumentError(f"key must be a list of column names, not {shown(key)}")
+    check_several("changes", changes)
     truncated = False
     rows: dict[tuple[Any, ...], Row | None] = {}
 

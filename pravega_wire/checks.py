@@ -32,6 +32,7 @@ __all__ = [
     "check_payload",
     "check_seconds",
     "check_serializer",
+    "check_several",
     "check_text",
     "check_uuid",
     "shown",
@@ -110,6 +111,20 @@ def check_callable(name: str, value: object) -> None:
     """
     if not callable(value):
         raise ArgumentTypeError(f"{name} must be a function, not {shown(value)}")
+
+
+def check_several(name: str, value: object) -> None:
+    """Check that ``value`` can be iterated over and is more than one thing, without iterating over it.
+
+    A string or bytes is one thing: its letters or numbers are never meant.
+
+    :param name: name of the argument, for the message.
+    :raises ArgumentTypeError: it is not.
+    """
+    one = isinstance(value, str | bytes | bytearray | memoryview)
+    if one or not (hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
+        hint = ": put a single one into a list" if one else ""
+        raise ArgumentTypeError(f"{name} must be an iterable, not {type(value).__name__}{hint}")
 
 
 def check_path(name: str, value: object) -> Path:

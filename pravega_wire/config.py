@@ -19,8 +19,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_seconds, check_text
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.checks import (
+    INT32_MAX,
+    check_count,
+    check_flag,
+    check_seconds,
+    check_several,
+    check_text,
+    shown,
+)
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.naming import validate_scope_name
 from pravega_wire.types import Endpoint, ScopedStream
 
@@ -171,13 +179,17 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
     scheme = scheme.lower()
     if scheme not in _PLAIN_SCHEMES | _TLS_SCHEMES:
         known = ", ".join(sorted(_PLAIN_SCHEMES | _TLS_SCHEMES))
-        raise InvalidArgumentError(f"controller URI {uri!r}: scheme {scheme!r} is not one of {known}")
-    return scheme, tuple(
-        parse_endpoint(part.strip(), f"controller URI {uri!r}") for part in rest.rstrip("/").split(",")
-    )
+        raise InvalidArgumentError(
+            f"controller URI {shown(uri)}: scheme {shown(scheme)} is not one of {known}"
+        )
+    what = f"controller URI {shown(uri)}"
+    return scheme, tuple(parse_endpoint(part.strip(), what) for part in rest.rstrip("/").split(","))
 
 
-_HOST: Final = re.compile(r"[^\s\x00-\x1f\x7f/?#\[\]\\:]+")
+_HOST: Final = re.compile(r"[^\s\x00-\x1f\x7f\ud800-\udfff/?#\[\]\\:]{1,253}")
+
+
+_PORT_DIGITS: Final = 20
 
 
 def parse_endpoint(text: str, what: str) -> Endpoint:
@@ -190,21 +202,22 @@ def parse_endpoint(text: str, what: str) -> Endpoint:
     host, colon, port_text = text.rpartition(":")
     if not colon or not host or not port_text.isascii() or not port_text.isdigit():
         raise InvalidArgumentError(
-            f"{what}: {text!r} is not of the form host:port (every address needs a port)"
+            f"{what}: {shown(text)} is not of the form host:port (every address needs a port)"
         )
-    port = int(port_text)
+    # Python does not convert more than some thousand digits.
+    port = int(port_text) if len(port_text) <= _PORT_DIGITS else 0
     if not 0 < port < 65536:
-        raise InvalidArgumentError(f"{what}: port {port} is not in the range 1 to 65535")
+        raise InvalidArgumentError(f"{what}: port {shown(port_text)[1:-1]} is not in the range 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise InvalidArgumentError(f"{what}: {host!r} is not an IPv6 address") from None
+            raise InvalidArgumentError(f"{what}: {shown(host)} is not an IPv6 address") from None
     elif ":" in host:
-        raise InvalidArgumentError(f"{what}: write an IPv6 address in brackets: [{host}]:{port}")
+        raise InvalidArgumentError(f"{what}: write an IPv6 address in brackets: [{host[:60]}]:{port}")
     elif not _HOST.fullmatch(host):
-        raise InvalidArgumentError(f"{what}: {host!r} is not a valid host name")
+        raise InvalidArgumentError(f"{what}: {shown(host)} is not a valid host name")
     return host, port
 
 
@@ -223,13 +236,13 @@ def check_registry_uri(uri: object) -> str:
             f"{name} must not contain a user name or password; pass them as credentials"
         )
     if not separator or scheme.lower() not in ("http", "https"):
-        raise InvalidArgumentError(f"{name} {uri!r}: it must begin with http:// or https://")
+        raise InvalidArgumentError(f"{name} {shown(uri)}: it must begin with http:// or https://")
     if "?" in rest or "#" in rest:
-        raise InvalidArgumentError(f"{name} {uri!r}: it must not contain a query or a fragment")
+        raise InvalidArgumentError(f"{name} {shown(uri)}: it must not contain a query or a fragment")
     address = rest.partition("/")[0]
-    has_port = bool(re.search(r":[0-9]*$", address)) and not address.endswith("]")
+    has_port = ":" in address.rpartition("]")[2]
     default_port = "443" if scheme.lower() == "https" else "80"
-    parse_endpoint(address if has_port else f"{address}:{default_port}", f"{name} {text!r}")
+    parse_endpoint(address if has_port else f"{address}:{default_port}", f"{name} {shown(text)}")
     return text
 
 
@@ -648,7 +661,13 @@ class PravegaConfig:
         """
         given: dict[str, Any] = {}
         for setting in SETTINGS:
-            text = None if setting.option is None else getattr(arguments, _destination(setting))
+            try:
+                text = None if setting.option is None else getattr(arguments, _destination(setting))
+            except AttributeError:
+                raise ArgumentTypeError(
+                    f"arguments must be the result of a parser that was passed to add_arguments, not "
+                    f"{shown(arguments)}"
+                ) from None
             if text is not None:
                 try:
                     given[setting.argument] = setting.parse(text)
@@ -674,6 +693,11 @@ class PravegaConfig:
         :returns: the configuration, and the arguments that are not connection settings, in order.
         :raises InvalidArgumentError: an argument has no value, or a malformed one.
         """
+        if argv is not None:
+            check_several("argv", argv)
+            for each in argv:
+                if not isinstance(each, str):
+                    raise ArgumentTypeError(f"argv must have strings, not {shown(each)}")
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
         cls.add_arguments(parser)
         try:
@@ -752,7 +776,7 @@ class PravegaConfig:
         if self.default_scope is None:
             raise InvalidArgumentError(
                 f"stream {stream!r} has no scope: write 'scope/{stream}' or set a default scope "
-                "(PRAVEGA_SCOPE, property pravega.scope)"
+                "(PRAVEGA_SCOPE, --scope, property pravega.scope)"
             )
         return ScopedStream(self.default_scope, stream)
 
@@ -765,7 +789,8 @@ class PravegaConfig:
         chosen = scope or self.default_scope
         if chosen is None:
             raise InvalidArgumentError(
-                "no scope given: pass one or set a default scope (PRAVEGA_SCOPE, property pravega.scope)"
+                "no scope given: pass one or set a default scope (PRAVEGA_SCOPE, --scope, property "
+                "pravega.scope)"
             )
         return chosen
 

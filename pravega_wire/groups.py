@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 from uuid import UUID
 
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
+from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_several
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
 
@@ -28,6 +28,9 @@ __all__ = [
     "RetentionType",
     "TimeWindow",
 ]
+
+Start: TypeAlias = ScopedStream | StreamCut | str
+"""What a reader group reads: a stream from its head, or from a cut on."""
 
 _LISTED: Final = 20
 _NO_ID: Final = UUID(int=0)
@@ -58,6 +61,33 @@ def _start(given: object) -> tuple[ScopedStream, StreamCut | None]:
         f"a reader group reads streams or from cuts, and {type(given).__name__} is neither: "
         "give a StreamCut, a ScopedStream, or a name as 'scope/stream'"
     )
+
+
+def starts_of(given: Start | Iterable[Start]) -> Iterable[Start]:
+    """What a group reads, of which there may be one.
+
+    :raises ArgumentTypeError: it is neither a stream or a cut nor an iterable.
+    """
+    if isinstance(given, str | ScopedStream | StreamCut):
+        return (given,)
+    check_several("the streams of a reader group", given)
+    return given
+
+
+def cuts_of(name: str, given: StreamCut | Iterable[StreamCut]) -> list[StreamCut]:
+    """Stream cuts, of which there may be one.
+
+    :param name: name of the argument, for the message.
+    :raises ArgumentTypeError: they are something else.
+    """
+    if isinstance(given, StreamCut):
+        return [given]
+    check_several(name, given)
+    cuts = list(given)
+    for each in cuts:
+        if not isinstance(each, StreamCut):
+            raise ArgumentTypeError(f"{name} must be of the class StreamCut, not {type(each).__name__}")
+    return cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +164,9 @@ class ReaderGroupConfig:
     @classmethod
     def of(
         cls,
-        streams: Iterable[ScopedStream | StreamCut | str],
+        streams: Start | Iterable[Start],
         *,
-        ends: Iterable[StreamCut] = (),
+        ends: StreamCut | Iterable[StreamCut] = (),
         group_refresh_ms: int = 3000,
         automatic_checkpoint_ms: int = 30_000,
         max_outstanding_checkpoints: int = 3,
@@ -145,7 +175,7 @@ class ReaderGroupConfig:
         """Create a configuration from a list of streams.
 
         :param streams: streams to read from their heads, each a :class:`ScopedStream` or a full name
-            ``"scope/stream"``; or stream cuts to read from.
+            ``"scope/stream"``; or stream cuts to read from. A single one needs no list.
         :param ends: stream cuts to end at, at most one for each stream.
         :param group_refresh_ms: as in :class:`ReaderGroupConfig`.
         :param automatic_checkpoint_ms: as in :class:`ReaderGroupConfig`.
@@ -155,10 +185,10 @@ class ReaderGroupConfig:
         :raises InvalidArgumentError: there is no stream, or a number is out of range.
         :raises InvalidStreamCutError: an end cut is before its start cut.
         """
-        starts = dict(map(_start, streams))
+        starts = dict(map(_start, starts_of(streams)))
         return cls(
             starts,
-            {cut.stream: cut for cut in ends},
+            {cut.stream: cut for cut in cuts_of("ends", ends)},
             group_refresh_ms,
             automatic_checkpoint_ms,
             max_outstanding_checkpoints,
@@ -175,12 +205,12 @@ class ReaderGroupConfig:
         """True if the readers start checkpoints automatically."""
         return self.automatic_checkpoint_ms > 0
 
-    def starting_at(self, cuts: Iterable[StreamCut]) -> Self:
+    def starting_at(self, cuts: StreamCut | Iterable[StreamCut]) -> Self:
         """Return a copy that starts at other cuts.
 
         :param cuts: the cuts to start at; a stream without one starts at its head.
         """
-        found = {cut.stream: cut for cut in cuts}
+        found = {cut.stream: cut for cut in cuts_of("cuts", cuts)}
         return replace(self, starts={stream: found.get(stream) for stream in self.starts})
 
     def with_identity(self, generation: int, group_id: UUID) -> Self:

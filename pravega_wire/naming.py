@@ -65,14 +65,19 @@ def validate_user_name(kind: str, name: str) -> str:
     return _check(kind, name, _USER_NAME, _MAX_USER_NAME)
 
 
-def validate_scope_name(name: str) -> str:
-    """Check a scope name (at most 255 characters; internal scopes begin with ``_``)."""
-    return _check("scope", name, _INTERNAL_NAME, _MAX_SCOPE_NAME)
+def validate_scope_name(name: str, *, new: bool = False) -> str:
+    """Check a scope name (at most 255 characters; internal scopes begin with ``_``).
+
+    :param new: whether the scope is to be created. Then it may not be an internal one, which a 0.13.0
+        controller would create.
+    """
+    return _check("scope", name, _USER_NAME if new else _INTERNAL_NAME, _MAX_SCOPE_NAME)
 
 
 def validate_stream_name(name: str) -> str:
     """Check the name of a user's stream, or of an internal one (which begins with ``_``)."""
-    longest = _MAX_INTERNAL_NAME if name[:1] == "_" else _MAX_USER_NAME
+    is_internal = isinstance(name, str) and name.startswith("_")
+    longest = _MAX_INTERNAL_NAME if is_internal else _MAX_USER_NAME
     return _check("stream", name, _STREAM_NAME, longest)
 
 
@@ -119,7 +124,7 @@ def transaction_segment_name(parent: str, txn_id: UUID) -> str:
 
 
 _SEGMENT = re.compile(
-    r"(?P<scope>[^/]+)/(?P<stream>[^/]+)/(?P<number>\d{1,10})(?:\.#epoch\.(?P<epoch>\d{1,10}))?"
+    r"(?P<scope>[^/]+)/(?P<stream>[^/]+)/(?P<number>[0-9]{1,10})(?:\.#epoch\.(?P<epoch>[0-9]{1,10}))?"
     r"(?:#transaction\.(?P<txn>[0-9a-f]{32})|#transient\.[0-9a-f]{32}\.[0-9a-f]{32})?\Z"
 )
 
@@ -131,6 +136,8 @@ def parse_segment_name(name: str) -> tuple[str, str, int, UUID | None]:
 
     :raises InvalidArgumentError: the text is not the full name of a stream segment.
     """
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"the name of a segment must be a string, not {type(name).__name__}")
     match = _SEGMENT.match(name)
     if match is None:
         raise InvalidArgumentError(f"{name!r} is not the full name of a stream segment")

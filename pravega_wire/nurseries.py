@@ -5,14 +5,15 @@ Not public.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 import trio
 
 __all__ = [
-    "Body", "first_of", "lone", "lone_errors", "look_up_all", "run_all", "without_cancelled",
+    "Body", "first_of", "lone", "lone_errors", "look_up_all", "open_lasting_nursery", "run_all",
+    "without_cancelled",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -79,6 +80,35 @@ async def run_all(calls: Sequence[Callable[[], Awaitable[None]]], at_once: int) 
                 nursery.start_soon(run, call)
     if failure is not None:
         raise failure
+
+
+@asynccontextmanager
+async def open_lasting_nursery() -> AsyncIterator[trio.Nursery]:
+    """Open a nursery whose tasks work until the block has ended, even if the block is cancelled.
+
+    What the block does under a shield on its way out can use them. They are cancelled at the block's end.
+    """
+
+    opened: list[trio.Nursery] = []
+    is_open = trio.Event()
+
+    @trio.lowlevel.enable_ki_protection
+    async def keep() -> None:
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as lasting:
+                opened.append(lasting)
+                is_open.set()
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep)
+        # Not by nursery.start, which does not return in a cancelled scope before the task has ended.
+        with trio.CancelScope(shield=True):
+            await is_open.wait()
+        try:
+            yield opened[0]
+        finally:
+            opened[0].cancel_scope.cancel()
 
 
 class Body:

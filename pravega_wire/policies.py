@@ -191,7 +191,7 @@ class StreamConfiguration:
         if self.retention is not None and not isinstance(self.retention, RetentionPolicy):
             raise InvalidArgumentError(f"stream configuration: {self.retention!r} is not a RetentionPolicy")
         given: object = self.tags
-        if isinstance(given, str) or not isinstance(given, Iterable):
+        if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
             raise InvalidArgumentError("stream configuration: tags must be a set of strings")
         object.__setattr__(self, "tags", frozenset(given))
         if len(self.tags) >= _MAX_TAGS:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Self
 
-from pravega_wire.checks import check_text
+from pravega_wire.checks import check_several, check_text, shown
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.types import SEGMENT_READ, StreamCut
 
@@ -131,7 +131,7 @@ class EventPointer:
         """
         match = _POINTER.match(check_text("the text of an event pointer", text))
         if match is None:
-            raise InvalidArgumentError(f"{text!r} is not of the form segment:offset-length")
+            raise InvalidArgumentError(f"{shown(text)} is not of the form segment:offset-length")
         return cls(match["segment"], int(match["offset"]), int(match["length"]))
 
     def __str__(self) -> str:
@@ -331,6 +331,7 @@ class Watermark:
     @classmethod
     def of(cls, lower: int, upper: int, positions: Iterable[WatermarkSegment]) -> Self:
         """Create a watermark from any iterable of segments; otherwise as the constructor."""
+        check_several("the positions of a watermark", positions)
         return cls(lower, upper, tuple(positions))
 
 
@@ -369,7 +370,7 @@ class KeyValueVersion:
         """
         match = _VERSION.match(check_text("the text of a version", text))
         if match is None:
-            raise InvalidArgumentError(f"{text!r} is not of the form segmentId:version")
+            raise InvalidArgumentError(f"{shown(text)} is not of the form segmentId:version")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:

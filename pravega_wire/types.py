@@ -19,7 +19,7 @@ from operator import index
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
-from pravega_wire.checks import check_count, check_text
+from pravega_wire.checks import check_count, check_text, shown
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.naming import (
     epoch_of,
@@ -64,9 +64,9 @@ class ScopedStream:
         :param text: the full name of a stream.
         :raises InvalidArgumentError: the text does not have this form, or a name is not valid.
         """
-        parts = text.split("/")
+        parts = text.split("/") if isinstance(text, str) else ()
         if len(parts) != 2:
-            raise InvalidArgumentError(f"{text!r} is not of the form scope/stream")
+            raise InvalidArgumentError(f"{shown(text)} is not of the form scope/stream")
         return cls(parts[0], parts[1])
 
     def __str__(self) -> str:
@@ -249,14 +249,13 @@ class StreamCut:
             raise InvalidStreamCutError(
                 f"the text of a stream cut must be a string, not {type(text).__name__}"
             )
-        shown = text if len(text) <= 60 else f"{text[:60]}..."
         try:
             packed = base64.b64decode(text.strip(), validate=True)
             plain = gzip.decompress(packed).decode()
             version, stream, numbers, epochs, offsets = plain.split(":")
             if version != "0":
                 raise InvalidStreamCutError(
-                    f"stream cut {shown!r}: version {version!r} is not supported (only version 0 is)"
+                    f"stream cut {shown(text)}: version {version!r} is not supported (only version 0 is)"
                 )
             columns = [
                 [int(item) for item in column.split(",") if item] for column in (numbers, epochs, offsets)
@@ -268,7 +267,7 @@ class StreamCut:
         except InvalidStreamCutError:
             raise
         except (binascii.Error, zlib.error, OSError, EOFError, ValueError) as error:
-            raise InvalidStreamCutError(f"{shown!r} is not the text of a stream cut") from error
+            raise InvalidStreamCutError(f"{shown(text)} is not the text of a stream cut") from error
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -335,7 +334,7 @@ class Revision:
         """
         match = _REVISION.match(check_text("the text of a revision", text))
         if match is None:
-            raise InvalidArgumentError(f"{text!r} is not the text of a revision")
+            raise InvalidArgumentError(f"{shown(text)} is not the text of a revision")
         return cls(match["segment"], int(match["offset"]), int(match["index"]))
 
     def __lt__(self, other: Revision) -> bool:

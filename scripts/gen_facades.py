@@ -52,10 +52,7 @@ INTERNAL = frozenset(
 )  # fmt: skip
 """Names that are public in the async classes for the rest of the client, not for users."""
 
-TIMEOUT = (
-    "seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`. None, the default, "
-    "sets no limit."
-)
+TIMEOUT = "the longest time that this call may take, in seconds."
 _CLOSING = (
     "seconds for the flush. The writer is closed even if the limit is reached. It is then unknown whether "
     "the events without an acknowledgement are stored."
@@ -97,6 +94,10 @@ PACKAGES = {
 ``with pravega_wire.sync.open_client(config) as client:`` runs the async client in one background thread and
 forwards calls to it, so both behave the same. Several threads may share a client. A client cannot be pickled
 or used in a forked process: send the :class:`PravegaConfig` there and open another client.
+
+Methods that wait take a ``timeout`` in seconds. After it the call is cancelled and raises
+:class:`PravegaTimeoutError`; where the state after that is not obvious, the method says so. None, the
+default, sets no limit beside the configuration's ``operation_timeout``.
 """,
     "aio": """The asyncio version of :mod:`pravega_wire`: the same names, awaited in an asyncio event loop.
 
@@ -106,7 +107,10 @@ and forwards calls to it, so both behave the same. Use a client only in the even
 }
 """The docstrings of the packages."""
 
-MORE = {"sync": {"DirectReader": "pravega_wire.sync.direct"}, "aio": {}}
+MORE = {
+    "sync": {"DirectReader": "pravega_wire.sync.direct", "TableMapping": "pravega_wire.sync.table_mapping"},
+    "aio": {},
+}
 """Names that only one of the packages has."""
 
 

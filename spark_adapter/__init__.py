@@ -8,13 +8,13 @@ stream cuts.
 
 from typing import TYPE_CHECKING, Any
 
-from spark_adapter.commit import STEPS, BatchReport
-from spark_adapter.creating import create_if_missing
+from spark_adapter.bounded import EVENT_SCHEMA, read_df, read_rdd, register
+from spark_adapter.exactly_once.driver import STEPS, BatchReport
+from spark_adapter.options.creating import create_if_missing
 from spark_adapter.progress import progress_frame, progress_rows
-from spark_adapter.sink import ForeachBatchSink
-from spark_adapter.source import EVENT_SCHEMA, read_df, read_rdd, register
-from spark_adapter.tables import metadata_df
+from spark_adapter.tables.metadata import metadata_df
 from spark_adapter.versions import HAS_DATA_SOURCES, needs_data_sources
+from spark_adapter.writing.foreach_batch import ForeachBatchSink
 
 __all__ = [
     "EVENT_SCHEMA",

@@ -20,7 +20,7 @@ from pravega_wire.archive import Manifest, Observer, Restored, parts
 from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.errors import ArchiveError, PravegaError
 from spark_adapter.clients import HeldClient
-from spark_adapter.planning import check_partitions, divided
+from spark_adapter.reading.partitions import check_partitions, divided
 from spark_adapter.versions import needs_classic
 
 __all__ = ["archive_stream", "restore_stream", "verify_archive"]

@@ -23,10 +23,10 @@ from pravega_wire import (
     StreamCut,
 )
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
-from spark_adapter.choice import LEDGER_SUFFIX
+from spark_adapter.bounded import read_df, register
 from spark_adapter.clients import HeldClient
-from spark_adapter.options import COLUMNS, columns_of, config_options, schema_of
-from spark_adapter.source import read_df, register
+from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX
+from spark_adapter.options.read import COLUMNS, columns_of, config_options, quoted, schema_of
 from spark_adapter.versions import needs_data_sources
 
 __all__ = ["CatalogView", "Names", "PravegaCatalog", "Reads", "TableDescription", "quoted", "view_name"]
@@ -83,18 +83,6 @@ class CatalogView:
     def sql(self) -> str:
         """The name as it is written in SQL, in backticks."""
         return quoted(self.name)
-
-
-def quoted(name: str) -> str:
-    """Return a name in backticks, for SQL.
-
-    Example::
-
-        spark.sql(f"SELECT count(*) FROM {quoted('demo/readings')}")
-
-    :param name: any name.
-    """
-    return "`" + name.replace("`", "``") + "`"
 
 
 def view_name(stream: ScopedStream, names: Names = "full") -> str:

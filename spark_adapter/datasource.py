@@ -21,11 +21,11 @@ from pyspark.sql.types import StructType
 from pravega_wire import SegmentRange
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import HeldClient
-from spark_adapter.creating import Creation, ensure_stream
-from spark_adapter.options import ReadOptions, Use, canonical, read_use, schema_of
-from spark_adapter.planner import batch_ranges
-from spark_adapter.table_reader import TableReader
-from spark_adapter.tables import TableRead
+from spark_adapter.options.creating import Creation, ensure_stream
+from spark_adapter.options.read import ReadOptions, Use, canonical, read_use, schema_of
+from spark_adapter.reading.stream_planner import batch_ranges
+from spark_adapter.tables.metadata import TableRead
+from spark_adapter.tables.reader import TableReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,7 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
             options select, or PySpark is older than 4.2.
         """
         try:
-            from spark_adapter.stream_source import PravegaStreamReader
+            from spark_adapter.reading.micro_batches import PravegaStreamReader
         except ImportError as error:
             raise InvalidArgumentError(
                 "readStream.format('pravega') needs PySpark 4.2 or newer, whose data sources support limits "
@@ -111,14 +111,16 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
     # Modules are imported where they are used: Spark starts a process for each plan.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of ``DataFrame.write``; see :func:`spark_adapter.format_sink.batch_sink`."""
-        from spark_adapter.format_sink import batch_sink
+        """Return the writer of ``DataFrame.write``; see
+        :func:`spark_adapter.writing.format_writer.batch_sink`."""
+        from spark_adapter.writing.format_writer import batch_sink
 
         return batch_sink(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return the writer of ``writeStream``; see :func:`spark_adapter.format_sink.stream_sink`."""
-        from spark_adapter.format_sink import stream_sink
+        """Return the writer of ``writeStream``; see
+        :func:`spark_adapter.writing.format_writer.stream_sink`."""
+        from spark_adapter.writing.format_writer import stream_sink
 
         return stream_sink(dict(self.options), schema, overwrite)
 
@@ -154,7 +156,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
         # For an empty list Spark creates one partition without a value.
         if isinstance(getattr(partition, "value", None), SegmentRange):
             # Only workers import this: Spark starts a process for each plan.
-            from spark_adapter.arrow_reader import batches_of
+            from spark_adapter.reading.arrow import batches_of
 
             options = self.options
             yield from batches_of(

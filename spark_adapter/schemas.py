@@ -27,7 +27,7 @@ from pyspark.sql import types as T
 
 from pravega_wire import Credentials, PravegaConfig
 from pravega_wire.cdc import DebeziumSerializer
-from pravega_wire.checks import check_count, check_text
+from pravega_wire.checks import check_count, check_text, shown
 from pravega_wire.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -50,7 +50,7 @@ from pravega_wire.schemas import (
 from pravega_wire.schemas.codecs import codec_name
 from pravega_wire.schemas.serializer import header_of
 from pravega_wire.serializers import Serializer
-from spark_adapter.coding import (
+from spark_adapter.columns.worker import (
     ChangePlan,
     Connection,
     Decode,
@@ -175,6 +175,8 @@ class ChangeRows:
     def __post_init__(self) -> None:
         if isinstance(self.key, str):
             raise InvalidArgumentError("key must be a list of column names, not a text")
+        if not isinstance(self.key, Sequence) or not all(isinstance(each, str) for each in self.key):
+            raise InvalidArgumentError(f"key must be a list of column names, not {shown(self.key)}")
         if not isinstance(self.columns, DebeziumSerializer):
             object.__setattr__(self, "columns", DebeziumSerializer(dict(self.columns)))
 

@@ -25,7 +25,6 @@ from pravega_wire.aio.client import (
     StreamFollower,
     TableFamily,
     TableIterator,
-    TableMapping,
     Transaction,
     open_client,
 )
@@ -49,7 +48,6 @@ __all__ = [
     "StreamFollower",
     "TableFamily",
     "TableIterator",
-    "TableMapping",
     "Transaction",
     "open_client",
 ]

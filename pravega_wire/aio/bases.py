@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
@@ -36,7 +36,6 @@ from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
 from pravega_wire.stream.inside import run_over
-from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
@@ -46,6 +45,7 @@ from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.bases import listed
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.portal import Held, shown_as
+from pravega_wire.transport.limits import is_hurried
 from pravega_wire.types import Revision
 
 __all__ = [
@@ -66,17 +66,14 @@ __all__ = [
     "RoutedWriterBase",
     "StreamFollowerBase",
     "TableIteratorBase",
-    "TableMappingBase",
     "TransactionBase",
     "crossing",
     "listed",
     "opened_client",
 ]
 
-P = ParamSpec("P")
+A = ParamSpec("A")
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
 
 _PULL_SECONDS: Final = 0.005
 """The longest time that an iterable may keep other tasks from running."""
@@ -508,31 +505,6 @@ class TableIteratorBase(Handle, Generic[T]):
         return item
 
 
-class TableMappingBase(Handle, Generic[K, V]):
-    """The base of tables as mappings. Keys and values cross between the threads a page at a time."""
-
-    _twin: AsyncTableMapping[K, V]
-
-    async def _keys(self) -> AsyncGenerator[K, None]:
-        keys = self._twin.listing()
-        while page := await self._call(keys.next_page):
-            for key in page:
-                yield self._twin.of_key(key)
-
-    async def _items(self) -> AsyncGenerator[tuple[K, V], None]:
-        entries = self._twin.entries()
-        while page := await self._call(entries.next_page):
-            for entry in page:
-                yield self._twin.of_key(entry.key), entry.value
-
-    async def _values(self) -> AsyncGenerator[V, None]:
-        async for _, value in self._items():
-            yield value
-
-    def __aiter__(self) -> AsyncIterator[K]:
-        return self._keys()
-
-
 class StreamFollowerBase(Closable, Generic[T]):
     """The base of followers of streams. Events are deserialized in the event loop."""
 
@@ -620,10 +592,13 @@ class EventReaderBase(Handle, Generic[T]):
         self._held = await self._portal.crossing.enter(self._twin)
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._held is None:
             raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
-        await self._portal.crossing.leave(self._held, failed=error is not None)
+        if is_hurried(error):
+            await self._portal.crossing.break_off(self._held)
+        else:
+            await self._portal.crossing.leave(self._held, failed=error is not None)
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         [position] = args
@@ -728,10 +703,10 @@ class PravegaClientBase(Handle):
 
     async def run(
         self,
-        function: Callable[Concatenate[twin.PravegaClient, P], Awaitable[T]],
+        function: Callable[Concatenate[twin.PravegaClient, A], Awaitable[T]],
         /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        *args: A.args,
+        **kwargs: A.kwargs,
     ) -> T:
         """Run an async function over the trio client, and return its result.
 

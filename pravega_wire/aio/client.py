@@ -35,7 +35,6 @@ from pravega_wire.aio.bases import (
     RoutedWriterBase,
     StreamFollowerBase,
     TableIteratorBase,
-    TableMappingBase,
     TransactionBase,
     crossing,
     listed,
@@ -69,17 +68,10 @@ from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, Event, Segm
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
-from pravega_wire.stream.key_value_table import (
-    _MISSING,
-    DEFAULT_PAGE_SIZE,
-    Modification,
-    TableEntry,
-    TableKey,
-)
+from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, Modification, TableEntry, TableKey
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
 from pravega_wire.stream.key_value_table import TableIterator as AsyncTableIterator
-from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
@@ -115,13 +107,11 @@ __all__ = [
     "StreamFollower",
     "TableFamily",
     "TableIterator",
-    "TableMapping",
     "Transaction",
     "open_client",
 ]
 
 I = TypeVar("I")  # noqa: E741
-K = TypeVar("K")
 P = TypeVar("P")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -219,6 +209,8 @@ class PravegaClient(PravegaClientBase):
     async def create_scope(self, scope: str) -> bool:
         """Create a scope. Returns False if it already exists.
 
+        :param scope: 1 to 255 letters, digits, ``.`` and ``-``. (Other methods also take the
+            names of internal scopes, which begin with ``_``.)
         :raises InvalidArgumentError: the name is not a valid scope name.
         """
         return await self._call(self._twin.create_scope, scope)
@@ -964,13 +956,18 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.fetch_event, pointer)
 
     async def create_reader_group(
-        self, group: StreamName, config: ReaderGroupConfig | Iterable[StreamName | StreamCut]
+        self,
+        group: StreamName,
+        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
+        A creation that fails or is cancelled is undone. If that is impossible (the process dies), the next
+        creation of the group completes it or begins again, also with another configuration.
+
         :param group: ``"scope/group"``, or a name in the default scope.
-        :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
-            :class:`StreamCut` values to read from there.
+        :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
+            :class:`StreamCut` to read from there, or an iterable of these.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises StreamNotFoundError: one of the streams does not exist.
@@ -1665,7 +1662,7 @@ class StreamFollower(StreamFollowerBase[T]):
     Where it starts is looked up on entering the block, or by the first request if it is not entered. Close it
     (``aclose`` or ``async with``) when you stop; a follower that nobody refers to any more closes itself.
 
-    Use it from one task. Cancelling a call leaves it usable. After an error, the next call goes on at the
+    Use it from one task. Cancelling a call leaves it usable. After an error, the next call continues at the
     same position: behind what was lost after :class:`DataLossError`, and after an event that the serializer
     has rejected.
     """
@@ -1925,7 +1922,7 @@ class ReaderGroup(ReaderGroupBase):
         await self._call(self._twin.cancel_outstanding_checkpoints)
 
     async def reset(
-        self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+        self, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None
     ) -> ReaderGroupConfig:
         """Restart the group from another position, or with another configuration.
 
@@ -1940,7 +1937,7 @@ class ReaderGroup(ReaderGroupBase):
         """
         return await self._call(self._twin.reset, listed(to))
 
-    async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
+    async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
@@ -1980,8 +1977,8 @@ class EventReader(EventReaderBase[T]):
     that the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. Checkpoints are not among the events: ``on_checkpoint`` is told of them. A
-    reader that requests nothing for a long time delays every checkpoint of the group.
+    is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A reader
+    that requests nothing for a long time delays every checkpoint of the group.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
     each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
@@ -2007,6 +2004,9 @@ class EventReader(EventReaderBase[T]):
 
     async def aclose(self, position: Position | None = None) -> None:
         """Leave the group now; otherwise the end of the ``async with`` block does it.
+
+        It takes ``operation_timeout`` at most, together with whatever else of the client is left at the same
+        time, and a second after a cancellation. A reader that could not leave by then counts as dead.
 
         :param position: the position up to which events count as read; default: that of an earlier call that
             was cancelled or failed, else everything that the reader returned.
@@ -2212,7 +2212,7 @@ class RevisionReader(RevisionReaderBase[T]):
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.
 
         A value that cannot be deserialized ends the list. The next call raises its error, and the call after
-        that goes on behind it.
+        that continues after it.
 
         :raises ClosedError: the reader was closed before or during this call.
         """
@@ -2677,18 +2677,6 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         """
         return TableFamily(self._portal, self._twin.family(primary))
 
-    def mapping(self) -> TableMapping[P, V]:
-        """Return the table as a mapping from primary key to value.
-
-        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
-            :meth:`family`.
-        """
-        return TableMapping(self._portal, self._twin.mapping())
-
-    def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
-        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
-        return TableMapping(self._portal, self._twin.mapping_of_pairs())
-
 
 class TableIterator(TableIteratorBase[T]):
     """Iterates over a table: ``async for item in iterator``.
@@ -2816,105 +2804,3 @@ class TableFamily(Handle, Generic[P, S, V]):
         return TableIterator(
             self._portal, self._twin.entries(between=between, prefix=prefix, after=after, page_size=page_size)
         )
-
-    def mapping(self) -> TableMapping[S, V]:
-        """Return the family as a mapping from secondary key to value."""
-        return TableMapping(self._portal, self._twin.mapping())
-
-
-class TableMapping(TableMappingBase[K, V]):
-    """A table or family with the methods of a mapping. Each method makes requests to the server.
-
-    Made by :meth:`KeyValueTable.mapping` and :meth:`TableFamily.mapping`. Iteration is in unsigned byte order
-    of the keys. Methods that read a value and then change it, such as :meth:`pop`, never overwrite the change
-    of another writer in between.
-
-    Example::
-
-        table = await client.key_value_table("demo/limits")
-        limits = table.mapping()
-        await limits.setitem(b"sensor-8", b"15..25")
-        print(await limits.get(b"sensor-8"))
-    """
-
-    _twin: AsyncTableMapping[K, V]
-
-    def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
-        """Iterate over the keys of the table that belong to the mapping."""
-        return TableIterator(self._portal, self._twin.listing(page_size))
-
-    def entries(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableEntry[Any, Any, V]]:
-        """Iterate over the entries of the table that belong to the mapping, with their versions."""
-        return TableIterator(self._portal, self._twin.entries(page_size))
-
-    async def getitem(self, key: K) -> V:
-        """Return the value of a key.
-
-        :raises KeyError: the key does not exist.
-        """
-        return await self._call(self._twin.getitem, key)
-
-    async def setitem(self, key: K, value: V) -> None:
-        """Set the value of a key."""
-        await self._call(self._twin.setitem, key, value)
-
-    async def delitem(self, key: K) -> None:
-        """Remove a key.
-
-        :raises KeyError: the key does not exist.
-        """
-        await self._call(self._twin.delitem, key)
-
-    async def contains(self, key: K) -> bool:
-        """Return whether the key exists."""
-        return await self._call(self._twin.contains, key)
-
-    async def length(self) -> int:
-        """Return the number of keys. This lists every key."""
-        return await self._call(self._twin.length)
-
-    async def empty(self) -> bool:
-        """Return whether the mapping has no keys."""
-        return await self._call(self._twin.empty)
-
-    async def get(self, key: K, default: T | None = None) -> V | T | None:
-        """Return the value of a key, or the default if the key does not exist."""
-        return await self._call(self._twin.get, key, default)
-
-    async def setdefault(self, key: K, default: V) -> V:
-        """Return the value of a key. If the key does not exist, first set it to the default."""
-        return await self._call(self._twin.setdefault, key, default)
-
-    async def pop(self, key: K, default: Any = _MISSING) -> Any:
-        """Remove a key and return its value.
-
-        :raises KeyError: the key does not exist and no default was given.
-        """
-        return await self._call(self._twin.pop, key, default)
-
-    async def popitem(self) -> tuple[K, V]:
-        """Remove the first key and return it with its value.
-
-        :raises KeyError: there are no keys.
-        """
-        return await self._call(self._twin.popitem)
-
-    async def update(self, other: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        """Set the values of many keys, with many keys in each request. This is not atomic."""
-        await self._call(self._twin.update, listed(other))
-
-    async def clear(self) -> None:
-        """Remove all keys, with many keys in each request. This is not atomic."""
-        await self._call(self._twin.clear)
-
-    def keys(self) -> AsyncGenerator[K, None]:
-        """Iterate over the keys, in order: ``async for key in mapping.keys()``."""
-        return self._keys()
-
-    def values(self) -> AsyncGenerator[V, None]:
-        """Iterate over the values, in the order of their keys: ``async for value in mapping.values()``."""
-        return self._values()
-
-    def items(self) -> AsyncGenerator[tuple[K, V], None]:
-        """Iterate over the items, in the order of their keys: ``async for key, value in mapping.items()``."""
-        return self._items()

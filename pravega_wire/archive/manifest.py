@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.errors import ArchiveBusyError, ArchiveDamagedError, ArchiveError, PravegaError
+from pravega_wire.checks import check_text
+from pravega_wire.errors import (
+    ArchiveBusyError,
+    ArchiveDamagedError,
+    ArchiveError,
+    InvalidArgumentError,
+    PravegaError,
+)
 from pravega_wire.naming import epoch_of, number_of
 from pravega_wire.types import ScopedStream, StreamCut
 
@@ -205,9 +212,16 @@ class Manifest:
     def from_json(cls, text: str) -> Manifest:
         """Read the text of a manifest's file.
 
-        :raises ValueError: it is not a manifest, or not of a version that is known.
+        :raises InvalidArgumentError: it is not a manifest, or not of a version that is known.
         """
-        values = json.loads(text)
+        try:
+            return cls._from_json(text)
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise InvalidArgumentError(f"this is not the text of a manifest: {error}") from error
+
+    @classmethod
+    def _from_json(cls, text: str) -> Manifest:
+        values = json.loads(check_text("the text of a manifest", text))
         if not isinstance(values, dict) or values.get("format") != _FORMAT:
             raise ValueError("it is not the manifest of an archive")
         if values["version"] != _VERSION:
@@ -331,8 +345,7 @@ def load(directory: Path) -> Manifest | None:
         return Manifest.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError,
-            PravegaError) as error:  # fmt: skip
+    except (ValueError, OSError, PravegaError) as error:
         raise ArchiveDamagedError(f"{path} cannot be read: {error}", path=str(path)) from error
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pravega_wire.cli.common import warn
-from pravega_wire.cli.frame import Session, WireCommand, passed
+from pravega_wire.cli.frame import PORT, Session, WireCommand, passed
 from pravega_wire.cli.values import os_message
 from pravega_wire.config import parse_endpoint
 from pravega_wire.errors import InvalidArgumentError
@@ -31,7 +31,7 @@ __all__ = ["COMMAND"]
         "pravega-wire dissect 12346 --store store-1:12345 --json > frames.jsonl",
     ),
 )
-@click.argument("port", type=click.IntRange(0, 65535), metavar="PORT")
+@click.argument("port", type=PORT, metavar="PORT")
 @click.option("--store", required=True, metavar="HOST:PORT", help="the segment store to forward to")
 @click.option("--payloads", is_flag=True, help="show payloads and long texts whole")
 @passed

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["Terminated", "at_once", "begin", "raising", "terminable"]
+__all__ = ["Terminated", "at_once", "begin", "over", "raising", "terminable"]
 
 _SIGNALS = tuple(getattr(signal, each) for each in ("SIGTERM", "SIGHUP") if hasattr(signal, each))
 _taken: list[int] = []
@@ -50,6 +50,13 @@ def at_once() -> None:
     cleaned up, and an exception may get lost in an import or at the interpreter's end."""
     for each in _taken:
         signal.signal(each, _exit)
+
+
+def over() -> None:
+    """Ignore signals from now on: everything is done, and the exit status must say so while the interpreter
+    ends, which no longer handles them."""
+    for each in _taken:
+        signal.signal(each, signal.SIG_IGN)
 
 
 def raising() -> None:

@@ -7,19 +7,22 @@ import functools
 import importlib
 import logging
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
+from pravega_wire.cli.common import warn
 from pravega_wire.cli.ending import raising, terminable
 from pravega_wire.cli.output import Output, is_terminal
-from pravega_wire.cli.settings import FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
-from pravega_wire.cli.values import parse_duration, parse_size, parse_time
+from pravega_wire.cli.settings import CREDENTIALS, FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
+from pravega_wire.cli.values import parse_duration, parse_port, parse_size, parse_time
 from pravega_wire.config import SETTINGS, PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.naming import validate_user_name
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DURATION",
     "GROUP",
+    "PORT",
     "SIZE",
     "STREAM",
     "TABLE",
@@ -48,6 +52,7 @@ __all__ = [
 T = TypeVar("T")
 
 _COMPLETION_SECONDS: Final = 3.0
+_PATIENCE_SECONDS: Final = 1.0
 
 CONNECTION: Final = "Connection"
 OUTPUT: Final = "Output"
@@ -140,6 +145,7 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before 
 
 
 SIZE: Final = _Parsed("size", parse_size)
+PORT: Final = _Parsed("port", parse_port)
 DURATION: Final = _Parsed("duration", parse_duration)
 TIME: Final = _Parsed("time", lambda text: parse_time(text, time.time()))
 
@@ -168,10 +174,11 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names that begin like this; none if the server does not answer soon."""
+        # Neither warnings nor errors may be printed into the line that is being typed.
+        logging.getLogger("pravega_wire").addHandler(logging.NullHandler())
         try:
             found = _names(ctx.ensure_object(Session).resolved.config, self.name, incomplete)
         except (PravegaError, OSError, BaseExceptionGroup):
-            # Completion must not print errors into the line that is being typed.
             return []
         return [CompletionItem(each) for each in sorted(found) if each.startswith(incomplete)]
 
@@ -206,6 +213,48 @@ def _names(config: PravegaConfig, kind: str, incomplete: str) -> list[str]:
 STREAM: Final = Named("stream")
 GROUP: Final = Named("group")
 TABLE: Final = Named("table")
+
+
+# --- warnings ---------------------------------------------------------------------------------------
+
+
+class _Warnings(logging.Handler):
+    """Prints what the client warns of on standard error.
+
+    That a server is away and is tried again is printed only if the command still waits a second later: a
+    server that restarts is often back by then, and otherwise the command has ended with an error.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._waiting: list[threading.Timer] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"warning: {' '.join(record.getMessage().split())}"
+        if record.name != "pravega_wire.trouble":
+            warn(text)
+            return
+        timer = threading.Timer(_PATIENCE_SECONDS, warn, [text])
+        timer.daemon = True
+        self._waiting.append(timer)
+        timer.start()
+
+    def close(self) -> None:
+        for each in self._waiting:
+            each.cancel()
+        super().close()
+
+
+@contextmanager
+def warning() -> Iterator[None]:
+    """Print warnings of the client during the block."""
+    logger, handler = logging.getLogger("pravega_wire"), _Warnings()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 # --- shared options ---------------------------------------------------------------------------------
@@ -328,13 +377,16 @@ class _Help(click.Command):
                 sections.setdefault("Options", []).append(record)
             elif ctx.parent is None or each.section == OUTPUT or each.opts[0] in _OFTEN:
                 sections.setdefault(each.section, []).append(record)
+        if ctx.parent is None:
+            # No arguments, which every process of the machine can read.
+            sections[CONNECTION].append(("(credentials)", CREDENTIALS))
         for section in ("Options", CONNECTION, OUTPUT):
             if section in sections:
                 with formatter.section(section):
                     formatter.write_dl(sections[section])
         if ctx.parent is not None:
             formatter.write_paragraph()
-            formatter.write_text("All connection options: pravega-wire --help")
+            formatter.write_text("All connection options, and credentials: pravega-wire --help")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, then the epilog."""
@@ -360,7 +412,11 @@ class WireCommand(_Help):
         if self._needs_client:
             importlib.import_module("pravega_wire.stream.client")
         raising()
-        return super().invoke(ctx)
+        if ctx.ensure_object(Session).flags.get("verbose"):
+            # The log is printed as it comes.
+            return super().invoke(ctx)
+        with warning():
+            return super().invoke(ctx)
 
 
 class WireGroup(_Help, click.Group):

@@ -24,4 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ending.begin()
     from pravega_wire.cli.running import run
 
-    return run(argv)
+    try:
+        return run(argv)
+    finally:
+        if argv is None:
+            ending.over()

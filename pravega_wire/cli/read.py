@@ -118,7 +118,7 @@ def COMMAND(
     from pravega_wire.cli.work import reading
 
     if follow and end is not None:
-        raise InvalidArgumentError("--follow goes on for ever, --to ends: choose one")
+        raise InvalidArgumentError("--follow never ends, so it cannot be combined with --to: choose one")
     if group is None and reader is not None:
         raise InvalidArgumentError("--reader needs --group")
     if group is not None and (end is not None or skip_truncated):
@@ -304,11 +304,15 @@ async def _in_group(
                 f"{', '.join(map(str, opened.streams))}"
             )
         async with opened.reader(reader or f"{socket.gethostname()}-{os.getpid()}") as member:
-            given = await reading.from_group(member, written, idle)
+
+            async def tell(what: str) -> None:
+                await opened.refresh()
+                others = ", ".join(sorted({*opened.online_readers} - {member.reader_id})) or "none"
+                warn(
+                    f"this reader {what} of reader group {name}; the group's other readers: {others} "
+                    f"(remove one that has died with: pravega-wire group offline {name} READER)"
+                )
+
+            given = await reading.from_group(member, written, idle, lambda: tell("waits for a segment"))
         if not given:
-            await opened.refresh()
-            others = ", ".join(sorted(opened.online_readers)) or "none"
-            warn(
-                f"this reader was given no segment of reader group {name}; the group's other readers: "
-                f"{others} (remove one that has died with: pravega-wire group offline {name} READER)"
-            )
+            await tell("was given no segment")

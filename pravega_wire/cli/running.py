@@ -16,7 +16,7 @@ from pravega_wire import __version__
 from pravega_wire.cli.common import Exit, exit_code, flush, let_go, say, show_all, warn
 from pravega_wire.cli.ending import Terminated, at_once
 from pravega_wire.cli.values import os_message
-from pravega_wire.errors import PravegaError
+from pravega_wire.errors import AuthenticationError, PravegaError
 
 if TYPE_CHECKING:
     import click
@@ -66,7 +66,7 @@ def _main(arguments: list[str]) -> int:
                     raise first_of(chosen) from None
             raise
     except PravegaError as error:
-        return _failed(session, " ".join(error.message.split()), error, exit_code(error))
+        return _failed(session, " ".join(_message(session, error).split()), error, exit_code(error))
     except click.ClickException as error:
         return _misused(error)
     except BrokenPipeError:
@@ -112,6 +112,14 @@ def _misused(error: click.ClickException) -> int:
     where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "pravega-wire"
     warn(f"error: {text.rstrip('.')} (try: {where} --help)")
     raise SystemExit(Exit.USAGE)
+
+
+def _message(session: Any, error: PravegaError) -> str:
+    if not isinstance(error, AuthenticationError):
+        return error.message
+    from pravega_wire.cli.settings import refusal
+
+    return refusal(error, session.resolved.config)
 
 
 def _failed(session: Any, text: str, error: BaseException, code: Exit) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import time
@@ -50,9 +51,14 @@ def command_line() -> argparse.ArgumentParser:
     one.add_argument(
         "--schema-registry", action="store_true", help="start a schema registry beside it, on a free port"
     )
+    one.add_argument("--tls", action="store_true", help="use TLS, with new certificates (needs the jars)")
+    one.add_argument(
+        "--auth", action="store_true", help="demand credentials, those of a new account (needs the jars)"
+    )
     many = commands.add_parser("cluster", help="start separate processes that keep data on disk")
     many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
     many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
+    many.add_argument("--auth", action="store_true", help="demand credentials, those of a new account")
     commands.add_parser("fetch", help="download the jars and do not start a server")
     return parser
 
@@ -74,6 +80,9 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         if arguments.command == "standalone":
             kind = choose_kind(arguments.kind)
+            if arguments.kind is None and (arguments.tls or arguments.auth):
+                # What the server at an address does was decided when it was started.
+                kind = "jars"
             if kind == "address" and arguments.kind is None:
                 _say_why(os.environ.get("PRAVEGA_CONTROLLER_URI"))
             else:
@@ -82,11 +91,16 @@ def main(argv: list[str] | None = None) -> int:
             if port is None and is_free(USUAL_PORT):
                 port = USUAL_PORT
             with standalone(
-                kind=kind, memory=arguments.memory, port=port, schema_registry=arguments.schema_registry
+                kind=kind,
+                memory=arguments.memory,
+                tls=arguments.tls,
+                auth=arguments.auth,
+                port=port,
+                schema_registry=arguments.schema_registry,
             ) as server:
                 return _serve(server)
         _say("starting ...")
-        with cluster(segment_stores=arguments.stores, memory=arguments.memory) as server:
+        with cluster(segment_stores=arguments.stores, memory=arguments.memory, auth=arguments.auth) as server:
             return _serve(server)
     except ServerStartError as error:
         _say(f"error: {error}")
@@ -108,18 +122,38 @@ def _say_why(uri: str | None) -> None:
         )
 
 
+def _settings(server: PravegaServer) -> dict[str, str]:
+    """Return the environment variables, beside those of this process, with which programs find the server."""
+    found = {}
+    config = server.config()
+    if config.controller_uri not in (
+        f"tcp://127.0.0.1:{USUAL_PORT}", os.environ.get("PRAVEGA_CONTROLLER_URI")
+    ):  # fmt: skip
+        found["PRAVEGA_CONTROLLER_URI"] = config.controller_uri
+    if config.trust_store is not None:
+        found["PRAVEGA_TRUST_STORE"] = config.trust_store
+    if config.credentials is not None:
+        # An account of this server alone, which ends with it.
+        found["pravega_client_auth_method"] = config.credentials.method
+        found["pravega_client_auth_token"] = config.credentials.token
+    if config.schema_registry_uri is not None:
+        found["PRAVEGA_SCHEMA_REGISTRY_URI"] = config.schema_registry_uri
+    return found
+
+
 def _serve(server: PravegaServer) -> int:
     """Print the server's address, and wait until the server ends or the user presses Ctrl-C."""
     print(server.controller_uri, flush=True)
-    if server.schema_registry_uri is not None:
-        _say(f"schema registry:\n  export PRAVEGA_SCHEMA_REGISTRY_URI={server.schema_registry_uri}")
-    if server.kind == "address":
-        _say("ready; Ctrl-C ends this command, not the server")
+    settings = _settings(server)
+    if settings:
+        _say("ready; use it with")
     else:
-        if server.controller_uri == f"tcp://127.0.0.1:{USUAL_PORT}":
-            _say("ready; programs on this machine find it without any setting")
-        else:
-            _say(f"ready; use it with\n  export PRAVEGA_CONTROLLER_URI={server.controller_uri}")
+        _say("ready; programs on this machine find it without any setting")
+    for name, value in settings.items():
+        _say(f"  export {name}={shlex.quote(value)}")
+    if server.kind == "address":
+        _say("Ctrl-C ends this command, not the server")
+    else:
         _say(f"logs: {server.log_dir}\nCtrl-C stops it")
     while True:
         for process in server.processes:

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pravega_wire.config import SETTINGS, Credentials, PravegaConfig, Setting
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import AuthError, InvalidArgumentError
 
 __all__ = [
-    "FILE_VARIABLE", "HIDDEN", "PROFILE_VARIABLE", "Found", "Profiles", "Resolved", "default_path",
-    "load_profiles", "resolve",
+    "CREDENTIALS", "FILE_VARIABLE", "HIDDEN", "PROFILE_VARIABLE", "Found", "Profiles", "Resolved",
+    "default_path", "load_profiles", "refusal", "resolve",
 ]  # fmt: skip
 
 FILE_VARIABLE: Final = "PRAVEGA_WIRE_CONFIG"
@@ -38,6 +38,19 @@ HIDDEN: Final = "(hidden)"
 
 _PLAIN: Final = tuple(each for each in SETTINGS if each.argument != "credentials")
 _METHOD, _TOKEN = (each for each in SETTINGS if each.argument == "credentials")
+
+CREDENTIALS: Final = (
+    f"set the variables {_METHOD.variable} (Basic or Bearer) and {_TOKEN.variable}, or username and password "
+    "in a profile"
+)
+"""Where credentials come from, as a sentence without its full stop."""
+
+
+def refusal(error: AuthError, config: PravegaConfig) -> str:
+    """Return why a server refused; if there are no credentials, also how they are set."""
+    if config.credentials is not None:
+        return error.message
+    return f"{error.message}. No credentials are set: {CREDENTIALS}"
 
 
 def profile_key(setting: Setting) -> str:

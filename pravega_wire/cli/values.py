@@ -58,6 +58,17 @@ def short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:30]}...")
 
 
+def parse_port(text: str) -> int:
+    """Parse a port number; 0 is any free port.
+
+    :raises InvalidArgumentError: the text is no port number.
+    """
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 65535):
+        raise InvalidArgumentError(f"{short(text)} is not a port, which is a number from 0 to 65535")
+    return int(digits)
+
+
 def parse_duration(text: str) -> float:
     """Parse a length of time in seconds: ``30``, ``500ms``, ``10m``, ``36h``, ``7d``.
 

@@ -8,6 +8,7 @@ Defined by ``io.pravega.controller.server.rpc.grpc.v1.ControllerServiceImpl``, 0
 
 from __future__ import annotations
 
+import logging
 import math
 import ssl
 import time
@@ -47,6 +48,7 @@ from pravega_wire.controller.refusals import (
     group_done,
     known,
     naming_stream,
+    no_group,
     no_scope,
     no_stream,
     no_table,
@@ -81,6 +83,8 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     InvalidStreamCutError,
     NotFoundError,
+    PravegaError,
+    PravegaTimeoutError,
     ReaderGroupNotFoundError,
     RetriesExhaustedError,
     ScaleConflictError,
@@ -93,6 +97,7 @@ from pravega_wire.grpc.call import CallResult
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
 from pravega_wire.metrics import Counters
 from pravega_wire.naming import validate_scope_name, validate_user_name
+from pravega_wire.nurseries import open_lasting_nursery
 from pravega_wire.policies import (
     StreamConfiguration,
 )
@@ -112,6 +117,9 @@ M = TypeVar("M", bound=Message)
 _SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
 _DISCOVERY_SECONDS = 120.0
 _FIRST_CONTACT_SECONDS = 10.0
+_SETTING = "operation_timeout or controller_deadline"
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -146,7 +154,7 @@ async def open_controller(
     """
     if not endpoints:
         raise InvalidArgumentError("no controller address was given; pass at least one (host, port)")
-    async with trio.open_nursery() as nursery:
+    async with open_lasting_nursery() as nursery:
         limits = Limits.of(deadline) if limits is None else limits
         channels = _Channels(nursery, endpoints, tls, limits)
         client = ControllerClient(
@@ -161,7 +169,6 @@ async def open_controller(
             yield client
         finally:
             channels.closed = True
-            nursery.cancel_scope.cancel()
 
 
 class _Channels:
@@ -323,6 +330,7 @@ class ControllerClient:
         self._policy = policy
         self._discovered = -math.inf
         self._discovering = False
+        self._undiscovered = False  # whether the log has the last failure to discover
 
     # --- calling --------------------------------------------------------------------------------
 
@@ -345,32 +353,7 @@ class ControllerClient:
         :param attempts: largest number of attempts, if fewer than usual are wanted.
         :param long: whether the call may take any time, so that another controller would not be faster.
         """
-        if self._discovery:
-            await self._discover()
-        return await self._counted(
-            rpc,
-            request,
-            reply_type,
-            about,
-            describe=f"controller call {rpc} for {about}",
-            attempts=attempts,
-            long=long,
-        )
-
-    async def _counted(
-        self,
-        rpc: str,
-        request: Message,
-        reply_type: type[M],
-        about: str,
-        *,
-        describe: str,
-        attempts: int | None = None,
-        long: bool = False,
-    ) -> M:
-        policy = self._policy_now()
-        if attempts is not None:
-            policy = replace(policy, attempts=attempts)
+        describe = f"controller call {rpc} for {about}"
         made = 0
 
         async def attempt() -> M:
@@ -381,13 +364,22 @@ class ControllerClient:
         started = time.perf_counter()
         failure: str | None = None
         try:
-            with limit(self._deadline, describe, setting="operation_timeout or controller_deadline"):
+            with limit(self._deadline, describe, setting=_SETTING):
+                if self._discovery:
+                    await self._discover()
+                    started = time.perf_counter()
+                policy = self._policy_now()
+                if attempts is not None:
+                    policy = replace(policy, attempts=attempts)
                 return await retry(
                     policy,
                     attempt,
                     retry_on=lambda error: error.retriable,
                     describe=describe,
                     at_least=min(policy.attempts, len(self._channels.endpoints)),
+                    setting="operation_timeout"
+                    if policy.total == self._policy.total
+                    else "first contact with a controller",
                 )
             raise AssertionError("not reached")  # the limit raises when it ends the call
         except BaseException as error:
@@ -455,22 +447,48 @@ class ControllerClient:
         raise failure
 
     async def _discover(self) -> None:
+        """Ask for the list of controllers if it is due. A call does not depend on the answer.
+
+        A standalone server, for example, has no list, and answers with a status that other calls retry.
+        """
         # Other calls go on with the addresses that are known while one of them asks.
         if self._discovering or trio.current_time() - self._discovered < _DISCOVERY_SECONDS:
             return
+        # What is left of the call's limit, and of those around it.
+        left = trio.current_effective_deadline() - trio.current_time()
+        patience = max(0.0, min(_FIRST_CONTACT_SECONDS, left / 4))
+        rpc = "getControllerServerList"
         self._discovering = True
+        started = time.perf_counter()
+        failure: str | None = PravegaTimeoutError.__name__
+        why = f"no answer within {patience:.3g} s"
         try:
-            reply = await self._counted(
-                "getControllerServerList",
-                pb.ServerRequest(),
-                pb.ServerResponse,
-                "the cluster",
-                describe="asking for the list of controllers",
-            )
+            with trio.move_on_after(patience):
+                reply = await self._attempt(
+                    rpc, pb.ServerRequest(), pb.ServerResponse, "the cluster", long=False
+                )
+                failure = None
+                self._channels.discovered([(node.endpoint, node.port) for node in reply.nodeURI])
+        except ClosedError:
+            raise
+        except PravegaError as error:
+            failure, why = type(error).__name__, error.message
+        except BaseException as error:
+            failure = type(error).__name__
+            raise
         finally:
+            self._counters.called(rpc, time.perf_counter() - started, 1, failure)
             self._discovering = False
-        self._discovered = trio.current_time()
-        self._channels.discovered([(node.endpoint, node.port) for node in reply.nodeURI])
+            # Also after a failure and for a caller that gave up: the next call is not delayed as well.
+            self._discovered = trio.current_time()
+        if failure is None:
+            self._undiscovered = False
+        elif not self._undiscovered:
+            self._undiscovered = True
+            log.warning(
+                "the list of controllers is not available, so the addresses that are known are used, and the "
+                "list is asked for again every %g s: %s", _DISCOVERY_SECONDS, why,
+            )  # fmt: skip
 
     async def _pages(
         self,
@@ -522,7 +540,7 @@ class ControllerClient:
 
     async def create_scope(self, scope: str) -> bool:
         """Create a scope; return False if it exists already."""
-        validate_scope_name(scope)
+        validate_scope_name(scope, new=True)
         reply = await self._call(
             "createScope", pb.ScopeInfo(scope=scope), pb.CreateScopeStatus, f"scope {scope}"
         )
@@ -861,7 +879,8 @@ class ControllerClient:
                 attempts=attempts,
             )
 
-        with naming_stream(scope, stream):
+        about = f"finding the segments between two cuts of stream {scope}/{stream}"
+        with naming_stream(scope, stream), limit(self._deadline, about, setting=_SETTING):
             try:
                 reply = await ask(unknown_attempts)
             except RetriesExhaustedError as error:
@@ -1215,12 +1234,16 @@ class ControllerClient:
         :raises ReaderGroupNotFoundError: the group does not exist.
         """
         check_names("reader group", scope, name)
-        reply = await self._call(
-            "getReaderGroupConfig",
-            pb.ReaderGroupInfo(scope=scope, readerGroup=name),
-            pb.ReaderGroupConfigResponse,
-            f"reader group {scope}/{name}",
-        )
+        try:
+            reply = await self._call(
+                "getReaderGroupConfig",
+                pb.ReaderGroupInfo(scope=scope, readerGroup=name),
+                pb.ReaderGroupConfigResponse,
+                f"reader group {scope}/{name}",
+            )
+        except NotFoundError as error:
+            # The scope does not exist, or has lost its table of groups.
+            raise no_group("getReaderGroupConfig", scope, name) from error
         status = status_name(pb.ReaderGroupConfigResponse.Status, reply.status)
         group_done("getReaderGroupConfig", scope, name, status)
         return group_configuration(reply.config)

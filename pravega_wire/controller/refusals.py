@@ -32,8 +32,9 @@ from pravega_wire.naming import validate_scope_name, validate_stream_name, valid
 from pravega_wire.proto import controller_pb2 as pb
 
 __all__ = [
-    "broken_scope", "check_names", "check_scale", "done", "group_done", "known", "naming_stream", "no_scope",
-    "no_stream", "no_table", "refused", "scope_deleted", "status_name", "stream_updated", "txn_done",
+    "broken_scope", "check_names", "check_scale", "done", "group_done", "known", "naming_stream", "no_group",
+    "no_scope", "no_stream", "no_table", "refused", "scope_deleted", "status_name", "stream_updated",
+    "txn_done",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=ControllerError)
@@ -160,13 +161,7 @@ def txn_done(rpc: str, scope: str, stream: str, txn_id: UUID, reply: pb.TxnStatu
 
 def group_done(rpc: str, scope: str, name: str, status: str) -> None:
     if status == "RG_NOT_FOUND":
-        raise refused(
-            ReaderGroupNotFoundError,
-            rpc,
-            status,
-            f"reader group {scope}/{name} does not exist",
-            scope,
-        )
+        raise no_group(rpc, scope, name)
     done(status, rpc, f"reader group {scope}/{name}")
 
 
@@ -221,6 +216,16 @@ def no_stream(rpc: str, scope: str, stream: str) -> StreamNotFoundError:
         f"stream {scope}/{stream} does not exist",
         scope,
         stream,
+    )
+
+
+def no_group(rpc: str, scope: str, name: str) -> ReaderGroupNotFoundError:
+    return refused(
+        ReaderGroupNotFoundError,
+        rpc,
+        "RG_NOT_FOUND",
+        f"reader group {scope}/{name} does not exist",
+        scope,
     )
 
 

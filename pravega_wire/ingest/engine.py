@@ -9,8 +9,6 @@ from enum import Enum
 from typing import Any, Literal, Self
 from uuid import UUID
 
-import trio
-
 from pravega_wire.checks import INT32_MAX, check_callable, check_count, check_flag, check_lease
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import (
@@ -19,7 +17,6 @@ from pravega_wire.errors import (
     IngestedStreamGoneError,
     IngestError,
     InvalidArgumentError,
-    PravegaError,
     PravegaTimeoutError,
     TransactionError,
     TransactionNotOpenError,
@@ -41,7 +38,6 @@ IfUnknown = Literal["raise", "committed", "aborted"]
 fails."""
 
 _ATTEMPTS = 3
-_DROP_SECONDS = 10.0
 
 
 class Stage(Enum):
@@ -273,16 +269,16 @@ class Engine:
                     await self._write(txn, part, reader)
                     self.report(done=before.done + 1)
                     return True
-                except TransactionError:
-                    await self._drop(txn)
+                except TransactionError as error:
+                    await self._drop(txn, error)
                     await self.journal.check()
                     if await self.settle():
                         self.report(done=before.done + 1)
                         return True
                     if attempt == _ATTEMPTS:
                         raise
-            except BaseException:
-                await self._drop(txn)
+            except BaseException as error:
+                await self._drop(txn, error)
                 raise
             self.report(events=before.events, bytes=before.bytes)
         raise AssertionError("the last attempt returns or raises")
@@ -325,7 +321,7 @@ class Engine:
         self._committed = True
         await self._observe(Stage.COMMITTING, self.journal.seen)
 
-    async def _drop(self, txn: Transaction) -> None:
+    async def _drop(self, txn: Transaction, error: BaseException) -> None:
         """Abort the transaction if that is possible now; otherwise its lease will end it.
 
         After a commit request it is not aborted: the commit may still be in progress, and a 0.13.0 controller
@@ -334,12 +330,7 @@ class Engine:
         if self._committing == txn.txn_id:
             await txn.aclose()
             return
-        with trio.CancelScope(shield=True), trio.move_on_after(_DROP_SECONDS):
-            try:
-                await txn.abort()
-            except PravegaError:
-                # It is committed (its status will show that), or the server does not respond.
-                pass
+        await txn.__aexit__(type(error), error, error.__traceback__)
 
     async def _confirm(self) -> bool:
         """If the record's part is done, wait until readers see it; only then may the next record be written.

@@ -14,7 +14,8 @@ from typing import Any
 
 import trio
 
-from pravega_wire.errors import ClosedError, IngestError, InvalidArgumentError
+from pravega_wire.checks import check_several
+from pravega_wire.errors import ArgumentTypeError, ClosedError, IngestError, InvalidArgumentError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 
 __all__ = ["Parse", "Sample", "SampleReader", "byte_lines", "csv_rows", "lines", "samples_of"]
@@ -71,11 +72,10 @@ def samples_of(found: Iterable[Sample], title: str) -> Iterator[Sample]:
     :raises IngestError: it is not an iterable.
     """
     try:
-        return iter(found)
-    except TypeError as error:
-        raise IngestError(
-            f"{title}: samples must be an iterable, not {type(found).__name__}", item=title
-        ) from error
+        check_several("samples", found)
+    except ArgumentTypeError as error:
+        raise IngestError(f"{title}: {error.message}", item=title) from error
+    return iter(found)
 
 
 _lines = byte_lines()

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from pravega_wire.checks import check_callable, check_count
+from pravega_wire.checks import check_callable, check_count, check_several
 from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, IngestError, InvalidArgumentError
 from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Part, Progress
 from pravega_wire.ingest.samples import Parse, Sample, SampleReader, samples_of
@@ -53,6 +53,7 @@ class SequenceSource:
 
     def __post_init__(self) -> None:
         # What has been read of an iterator is gone: after an abort, samples would be left out silently.
+        check_several("samples", self.samples)
         if not isinstance(self.samples, Sequence):
             raise ArgumentTypeError(
                 f"samples must be a sequence, which can be read again from any position, not a "

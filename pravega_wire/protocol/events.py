@@ -553,7 +553,7 @@ def parse_events(
         add = found.append
         end = at
         try:
-            # Anything but an event's header yields a position far behind the buffer, which ends this too.
+            # Anything but an event's header yields a position far beyond the buffer, which ends this too.
             for _ in repeat(None, _BLOCK):
                 (length,) = unpack(view, end)
                 end += length + _HEADER_BYTES

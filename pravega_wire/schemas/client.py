@@ -150,7 +150,7 @@ class SchemaRegistry:
     async def delete_group(self, group: str) -> None:
         """Delete a group, if it exists.
 
-        Its encoding ids are given again if the group is created anew, so its events cannot be read any more.
+        Its encoding ids are reassigned if the group is recreated, so its events can no longer be read.
 
         :param group: name of the group.
         """
@@ -365,7 +365,7 @@ class SchemaRegistry:
         name = check_writing(schema, codec, header)
         limit = check_count("max_decoded_bytes", max_decoded_bytes)
         fetch = self._fetch(group, on_unknown)
-        # The group may have been deleted and created again: what is made anew asks anew.
+        # The group may have been deleted and created again: a new serializer asks again.
         self._ids.forget(group)
         if create_group is not None:
             await self.create_group(group, create_group)

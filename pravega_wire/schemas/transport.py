@@ -27,6 +27,7 @@ from pravega_wire.errors import (
     TlsError,
 )
 from pravega_wire.schemas.calls import Reply, Request, Steps
+from pravega_wire.trouble import tell
 
 if TYPE_CHECKING:
     import httpx
@@ -162,7 +163,8 @@ def _httpx() -> Any:
 class _Attempts:
     """Which failures of a request are followed by another attempt, and after which pause."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, settings: Settings, request: Request) -> None:
+        self._settings = settings
         self._request = request
         self._made = 0
 
@@ -176,6 +178,20 @@ class _Attempts:
                 return None
         elif not (self._request.repeatable or isinstance(failure, _httpx().ConnectError)):
             return None
+        # A connection that the registry has closed while it was idle is replaced at once.
+        if self._made > 1 or isinstance(failure, Reply | _httpx().ConnectError | _httpx().TimeoutException):
+            uri = self._settings.uri
+            why = (
+                f"it answered with status {failure.status}"
+                if isinstance(failure, Reply)
+                else str(failure) or type(failure).__name__
+            )
+            tell(
+                f"asking the schema registry at {uri}",
+                why,
+                f"up to {_ATTEMPTS} times within {self._settings.timeout:g} s (timeout)",
+                (AsyncTransport, uri),
+            )
         return _FIRST_PAUSE * float(3 ** (self._made - 1))
 
 
@@ -273,7 +289,7 @@ class AsyncTransport:
     async def _reply(self, request: Request) -> Reply:
         import anyio
 
-        attempts = _Attempts(request)
+        attempts = _Attempts(self.settings, request)
         while True:
             failure: Exception | Reply
             try:
@@ -340,7 +356,7 @@ class BlockingTransport:
             return found
 
     def _reply(self, request: Request, deadline: float) -> Reply:
-        attempts = _Attempts(request)
+        attempts = _Attempts(self.settings, request)
         while True:
             failure: Exception | Reply
             try:

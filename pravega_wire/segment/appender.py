@@ -300,6 +300,7 @@ class SegmentAppender:
                 await self._work.wait()
                 backoff.reset()
             self._owner.reconnecting(failure)
+            backoff.failed(failure, f"appending to {self.target.name}")
             if not await backoff.wait():
                 exhausted = RetriesExhaustedError(
                     f"appending to {self.target.name}: no success in "

@@ -98,7 +98,7 @@ class ConditionalAppender:
     async def _append(self, payload: bytes, expected_offset: int) -> int | None:
         self._number += 1
         number = self._number
-        backoff = Backoff(self._stores.operation_timeout)
+        backoff = Backoff()
         lost = refused = False
         while True:
             try:

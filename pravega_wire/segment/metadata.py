@@ -159,7 +159,7 @@ class SegmentMetadata:
 
         :raises NoSuchSegmentError: the segment is gone.
         """
-        backoff = Backoff(self._stores.operation_timeout)
+        backoff = Backoff()
         with limit(self._stores.operation_timeout, f"waiting for the seal of {self.target.name}"):
             while not (await self.info()).is_sealed:
                 await backoff.wait()
@@ -203,7 +203,7 @@ class SegmentMetadata:
         )
         if reply.success or attempts == 1:
             return reply.success
-        backoff = Backoff(self._stores.operation_timeout)
+        backoff = Backoff()
         with limit(self._stores.operation_timeout, f"updating an attribute of {name}"):
             while (found := await self.attribute(attribute_id)) == expected:
                 await backoff.wait()

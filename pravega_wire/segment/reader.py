@@ -174,6 +174,7 @@ class RangeReader:
         if isinstance(error, TokenExpiredError):
             self.target.token.expire()
         check_passing(error, self.target.name, self.offset)
+        self._backoff.failed(error, f"reading {self.target.name}")
         if not await self._backoff.wait():
             raise reading_given_up(error, self.target.name, self._backoff.taken) from error
         self.counts.reconnecting(error)

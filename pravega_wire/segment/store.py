@@ -27,6 +27,7 @@ from pravega_wire.segment.failures import error_of
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import Limits, limit, note_failure
 from pravega_wire.transport.pool import ConnectionPool
+from pravega_wire.trouble import Trouble
 from pravega_wire.types import Endpoint
 
 __all__ = ["Backoff", "SegmentStores", "SegmentTarget"]
@@ -102,26 +103,30 @@ class SegmentTarget:
 class Backoff:
     """Pauses between attempts, until a total time is used up.
 
+    Where a :func:`limit` ends the attempts, the pauses need no total of their own: progress and the user's
+    functions move the limit, and the pauses must go on until then.
+
     The clock starts when it is first read, or with :meth:`reset`. The first retry is made at once, because
     most failures are a stale address. Later pauses start at 5 ms and double up to ``longest``.
 
-    :param total: total time, seconds.
+    :param total: total time, seconds; by default any.
     :param longest: longest pause, seconds.
     :param clock: function that returns seconds. Outside of trio pass another one than trio's, and use
         :meth:`next_pause`.
     :ivar attempts: number of failed attempts since the last reset.
     """
 
-    __slots__ = ("_clock", "_longest", "_pause", "_started", "_total", "attempts")
+    __slots__ = ("_clock", "_longest", "_pause", "_started", "_total", "_trouble", "attempts")
 
     def __init__(
-        self, total: float, longest: float = 2.0, *, clock: Callable[[], float] = trio.current_time
+        self, total: float = math.inf, longest: float = 2.0, *, clock: Callable[[], float] = trio.current_time
     ) -> None:
         self._clock = clock
         self._total = total
         self._longest = longest
         self._pause = 0.0
         self._started: float | None = None
+        self._trouble = Trouble()
         self.attempts = 0
 
     def reset(self, ago: float = 0.0) -> None:
@@ -130,6 +135,7 @@ class Backoff:
         :param ago: how many seconds ago the failure that is noticed now began.
         """
         self.attempts = 0
+        self._trouble.reset()
         self._pause = 0.0
         self._started = self._clock() - ago
 
@@ -153,6 +159,14 @@ class Backoff:
     def attempt_left(self, attempt: float) -> float:
         """Return the seconds for the next attempt: those left, but at least ``attempt`` after one failure."""
         return self.left if self.attempts > 1 else max(self.left, attempt)
+
+    def failed(self, error: PravegaError, doing: str) -> None:
+        """Log that an attempt failed and that another one is made, where no operation does that.
+
+        :param error: why the attempt failed.
+        :param doing: what is being done.
+        """
+        self._trouble.note(error, doing, seconds=self._total, setting="operation_timeout", taken=self.taken)
 
     def next_pause(self) -> float | None:
         """Return the seconds to wait before the next attempt; None if the total time is used up.
@@ -333,7 +347,7 @@ class SegmentStores:
         :param segment: full name of the segment, for messages.
         :param doing: what is being done, for messages.
         """
-        backoff = Backoff(self.operation_timeout)
+        backoff = Backoff()
         with limit(self.operation_timeout, f"{doing} {segment}"):
             while True:
                 try:

@@ -220,7 +220,7 @@ class TableSegment:
             # A version is the offset of an entry in its segment.
             self._newest = max(self._newest, await self._last_offset())
             self._horizon_known = True
-        backoff = Backoff(self._stores.operation_timeout)
+        backoff = Backoff()
         horizon = self._newest
         attempt = list(changes)
         while True:

@@ -31,6 +31,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
+from pravega_wire.transport.limits import limited
 from pravega_wire.types import ScopedStream
 
 __all__ = ["ByteStreamReader", "ByteStreamWriter"]
@@ -132,6 +133,7 @@ class ByteStreamWriter(trio.abc.SendStream):
                 await self._open()
         return self
 
+    @limited("opening the writer of byte stream {self.stream}")
     async def _open(self) -> None:
         self._core.check_open()
         segment_id = await _only_segment(self._core, self.stream)
@@ -194,7 +196,7 @@ class ByteStreamWriter(trio.abc.SendStream):
             ) from error
         except ValueError as error:
             raise InvalidArgumentError(
-                f"data for byte stream {self.stream} must not be a memoryview that was released"
+                f"data for byte stream {self.stream} is a memoryview that has been released"
             ) from error
         total = len(view)
         while view:
@@ -307,6 +309,11 @@ class ByteStreamWriter(trio.abc.SendStream):
             self._eof_sent = True
         await self.aclose()
 
+    @property
+    def _operation_timeout(self) -> float:
+        return self._core.config.operation_timeout
+
+    @limited("truncating byte stream {self.stream}")
     async def truncate(self, offset: int) -> None:
         """Delete the bytes before ``offset``.
 
@@ -350,7 +357,8 @@ class ByteStreamWriter(trio.abc.SendStream):
             if self._appender is None:
                 await trio.lowlevel.checkpoint()
             elif self._error is None:
-                await self._flush()
+                with self._core.leaving.noted():
+                    await self._flush()
             else:
                 await trio.lowlevel.checkpoint()
                 if self._outstanding and not self._reported:
@@ -458,6 +466,11 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             await self._open()
         return self
 
+    @property
+    def _operation_timeout(self) -> float:
+        return self._core.config.operation_timeout
+
+    @limited("opening the reader of byte stream {self.stream}")
     async def _open(self) -> None:
         if self._metadata is None:
             self._core.check_open()

@@ -19,7 +19,15 @@ from pravega_wire.boundaries import (
     LeadingPart,
     check_bytes,
 )
-from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_lease, check_text, check_uuid
+from pravega_wire.checks import (
+    INT32_MAX,
+    check_count,
+    check_flag,
+    check_lease,
+    check_several,
+    check_text,
+    check_uuid,
+)
 from pravega_wire.config import ControllerUri, Credentials, PravegaConfig, config_of
 from pravega_wire.controller.client import open_controller
 from pravega_wire.controller.tokens import Access, TokenCache
@@ -38,11 +46,11 @@ from pravega_wire.errors import (
     StreamNotSealedError,
     TransactionError,
 )
-from pravega_wire.groups import ReaderGroupConfig
+from pravega_wire.groups import ReaderGroupConfig, starts_of
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
 from pravega_wire.naming import generalized_segment_id
-from pravega_wire.nurseries import lone_errors
+from pravega_wire.nurseries import lone_errors, open_lasting_nursery
 from pravega_wire.policies import ScalingPolicy, StreamConfiguration
 from pravega_wire.positions import EventPointer, Watermark
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -218,7 +226,7 @@ async def _opened(
                     ),
                     counters=counters,
                 ) as controller,
-                trio.open_nursery() as nursery,
+                open_lasting_nursery() as nursery,
             ):
                 pool = ConnectionPool(
                     nursery,
@@ -247,7 +255,6 @@ async def _opened(
                 finally:
                     core.closed = True
                     pool.close()
-                    nursery.cancel_scope.cancel()
     finally:
         counters.tell(ClientClosed(counters.metrics))
 
@@ -307,6 +314,8 @@ class PravegaClient:
     async def create_scope(self, scope: str) -> bool:
         """Create a scope. Returns False if it already exists.
 
+        :param scope: 1 to 255 letters, digits, ``.`` and ``-``. (Other methods also take the
+            names of internal scopes, which begin with ``_``.)
         :raises InvalidArgumentError: the name is not a valid scope name.
         """
         self._core.check_open()
@@ -575,6 +584,8 @@ class PravegaClient:
         :raises PravegaTimeoutError: the scale has started and is not complete after ``operation_timeout``
             seconds.
         """
+        check_several("seal", seal)
+        check_several("new_ranges", new_ranges)
         name = self._resolve(stream)
         controller = self._core.controller
         epoch = await controller.scale(name.scope, name.name, list(seal), list(new_ranges))
@@ -922,6 +933,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return await StagingWriter(self._core, name, segments, staging_id).open()
 
+    @limited("merging staged events into a transaction on stream {}")
     async def merge_staging(
         self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
     ) -> dict[int, tuple[int, ...]]:
@@ -936,12 +948,15 @@ class PravegaClient:
             ids were given.
         :raises NoSuchSegmentError: the transaction is no longer open.
         """
+        check_several("staging_ids", staging_ids)
         name = self._resolve(stream)
         segments = await self._transaction_segments(name, txn_id)
         return await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
 
+    @limited("deleting staged events of stream {}")
     async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Delete staged events that were not merged. Ids that do not exist are ignored."""
+        check_several("staging_ids", staging_ids)
         name = self._resolve(stream)
         segments = await self._transaction_segments(name, txn_id)
         await transaction.delete_staging(self._core, name, segments, staging_ids)
@@ -976,10 +991,16 @@ class PravegaClient:
         """
         if max_range_bytes is not None:
             check_bytes("max_range_bytes", max_range_bytes)
-        ranges = await batch.segment_ranges(self._core, self._resolve(stream), start, end, on_truncated)
+        ranges = await self._ranges(self._resolve(stream), start, end, on_truncated)
         if max_range_bytes is None:
             return ranges
         return await splitting.split_ranges(self._core, ranges, max_range_bytes)
+
+    @limited("finding the data between two cuts of stream {}")
+    async def _ranges(
+        self, stream: ScopedStream, start: Bound, end: Bound, on_truncated: OnTruncated
+    ) -> list[SegmentRange]:
+        return await batch.segment_ranges(self._core, stream, start, end, on_truncated)
 
     async def split_range(
         self,
@@ -1046,6 +1067,7 @@ class PravegaClient:
         :raises DataLossError: a range was truncated.
         :raises InvalidArgumentError: a range reaches beyond the segment's end, or a limit is negative.
         """
+        check_several("asked", asked)
         return await splitting.leading_parts(self._core, list(asked))
 
     def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
@@ -1206,13 +1228,16 @@ class PravegaClient:
     async def create_reader_group(
         self,
         group: StreamName,
-        config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
+        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
+        A creation that fails or is cancelled is undone. If that is impossible (the process dies), the next
+        creation of the group completes it or begins again, also with another configuration.
+
         :param group: ``"scope/group"``, or a name in the default scope.
-        :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
-            :class:`StreamCut` values to read from there.
+        :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
+            :class:`StreamCut` to read from there, or an iterable of these.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises StreamNotFoundError: one of the streams does not exist.
@@ -1222,7 +1247,7 @@ class PravegaClient:
         name = self._resolve(group)
         if not isinstance(config, ReaderGroupConfig):
             config = ReaderGroupConfig.of(
-                each if isinstance(each, StreamCut) else self._resolve(each) for each in config
+                [each if isinstance(each, StreamCut) else self._resolve(each) for each in starts_of(config)]
             )
         return await reader_group.create(self._core, name, config)
 

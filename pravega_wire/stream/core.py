@@ -15,6 +15,7 @@ from pravega_wire.errors import ClosedError
 from pravega_wire.metrics import Counters
 from pravega_wire.naming import segment_name
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
+from pravega_wire.transport.limits import Leaving
 from pravega_wire.types import ScopedStream
 
 __all__ = ["ClientCore"]
@@ -33,6 +34,11 @@ class ClientCore:
     turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
     committer: UUID = field(default_factory=uuid4)
     """The writer that event times of transactions are noted for, unless the program names another."""
+    leaving: Leaving = field(init=False)
+    """The time for leaving what was opened with the client."""
+
+    def __post_init__(self) -> None:
+        self.leaving = Leaving(self.config.operation_timeout)
 
     @property
     def counters(self) -> Counters:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from time import monotonic
@@ -43,6 +43,7 @@ from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
+from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.types import SEGMENT_READ, ScopedStream
 
 __all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
@@ -54,7 +55,6 @@ log = logging.getLogger(__name__)
 DEFAULT_BUFFERED_BYTES: Final = 32 * 1024 * 1024
 _CHUNKS_EACH: Final = 4
 # Chunks of a segment: two in flight or received, one being parsed, one waiting.
-_LEAVE_SECONDS: Final = 10.0
 _UNTIMED_EVENTS: Final = 32
 _UNTIMED_SECONDS: Final = 0.001
 # Reading the clock is a fifth of what an event costs. A caller that took less than this time for the events
@@ -205,7 +205,7 @@ class EventReader(Generic[T]):
     that the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. Checkpoints are not among the events: ``on_checkpoint`` is told of them. A
+    is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A
     reader that requests nothing for a long time delays every checkpoint of the group.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
@@ -301,31 +301,48 @@ class EventReader(Generic[T]):
         if self._link is not None or self._left:
             raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} can be entered once")
         self._core.check_open()
-        self._link = link = await GroupLink.open(self._core, self.group)
         try:
-            await link.run(self._member.join())
+            await self._join()
         except BaseException as error:
-            with trio.CancelScope(shield=True):
-                if isinstance(error, trio.Cancelled | RetriesExhaustedError | PravegaTimeoutError):
-                    # Perhaps it is in the group.
-                    await self._give_up_joining(link)
-                await link.aclose()
-            self._link = None
+            await self._give_up_joining(error)
             raise
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         self._nursery.start_soon(self._keep_time, name=f"time of reader {self.reader_id}")
         return self
 
-    async def _give_up_joining(self, link: GroupLink) -> None:
-        with trio.move_on_after(_LEAVE_SECONDS):
+    @property
+    def _operation_timeout(self) -> float:
+        return self._core.config.operation_timeout
+
+    @limited("joining group {self.group} as reader {self.reader_id}")
+    async def _join(self) -> None:
+        self._link = await GroupLink.open(self._core, self.group)
+        await self._link.run(self._member.join())
+
+    async def _give_up_joining(self, error: BaseException) -> None:
+        link, self._link = self._link, None
+        if link is None:
+            return
+
+        async def give_up() -> None:
+            await link.run(self._member.give_up_joining(await link.fetch()))
+
+        if isinstance(error, trio.Cancelled | RetriesExhaustedError | PravegaTimeoutError):
+            # Perhaps it is in the group. The time for joining is over.
+            doing = f"leaving group {self.group} again as reader {self.reader_id}"
+            reason: object = NO_TIME
             try:
-                await link.run(self._member.give_up_joining(await link.fetch()))
-            except PravegaError as error:
+                left = await self._core.leaving.run(give_up, doing, hurried=True)
+            except PravegaError as failure:
+                left, reason = False, failure
+            if not left:
                 log.warning(
                     "reader %s may have stayed in group %s, which reader_offline ends: %s",
-                    self.reader_id, self.group, error,
+                    self.reader_id, self.group, reason,
                 )  # fmt: skip
+        with trio.CancelScope(shield=True):
+            await link.aclose()
 
     async def __aexit__(
         self,
@@ -337,23 +354,18 @@ class EventReader(Generic[T]):
             raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} was not entered")
         leaving: PravegaError | None = None
         try:
-            if error is None:
-                await self.aclose()
+            given_back = error is not None and self._leave_at is None
+            position = self.acknowledged_position if given_back else None
+            # Also after an exception or a cancellation: a reader that stays in the group would hold up every
+            # checkpoint.
+            await self._leave(position, hurried=is_hurried(error))
         except PravegaError as problem:
             leaving = problem
         finally:
-            with trio.move_on_after(_LEAVE_SECONDS, shield=True):
-                try:
-                    # After an exception, or when leaving was cancelled: a reader that stays in the group
-                    # would hold up every checkpoint.
-                    given_back = error is not None and self._leave_at is None
-                    await self.aclose(self.acknowledged_position if given_back else None)
-                except PravegaError as problem:
-                    leaving = leaving or problem
             if not self._closed:
                 log.warning(
-                    "reader %s has not left group %s, which reader_offline does for it",
-                    self.reader_id, self.group,
+                    "reader %s has not left group %s, which reader_offline does for it: %s",
+                    self.reader_id, self.group, leaving or NO_TIME,
                 )  # fmt: skip
             self._closed = True
             try:
@@ -364,16 +376,27 @@ class EventReader(Generic[T]):
             finally:
                 with trio.CancelScope(shield=True):
                     await self._link.aclose()
-        if leaving is not None and error is None:
-            raise leaving
+        if error is None:
+            if leaving is not None:
+                raise leaving
+            await trio.lowlevel.checkpoint()
 
     async def aclose(self, position: Position | None = None) -> None:
         """Leave the group now; otherwise the end of the ``async with`` block does it.
 
+        It takes ``operation_timeout`` at most, together with whatever else of the client is left at the same
+        time, and a second after a cancellation. A reader that could not leave by then counts as dead.
+
         :param position: the position up to which events count as read; default: that of an earlier call that
             was cancelled or failed, else everything that the reader returned.
         """
-        if self._closed or self._link is None:
+        await self._leave(position)
+        await trio.lowlevel.checkpoint()
+
+    async def _leave(self, position: Position | None = None, *, hurried: bool = False) -> None:
+        """Leave the group; this raises no cancellation. Afterwards it is closed, unless there was no time."""
+        link = self._link
+        if self._closed or link is None:
             return
         if position is not None:
             # Whatever leaves the group if this call does not must not count later events as read.
@@ -384,12 +407,16 @@ class EventReader(Generic[T]):
         self._wake.set()
         self._clear_rows()
         self._note()
-        try:
-            await self._link.run(self._member.leave(self._leave_at))
-        except ReaderGroupNotFoundError:
-            # The group was deleted: there is nothing to leave.
-            pass
-        self._closed = True
+
+        async def leave() -> None:
+            # A group that was deleted needs not be left.
+            with suppress(ReaderGroupNotFoundError):
+                await link.run(self._member.leave(self._leave_at))
+            self._closed = True
+
+        await self._core.leaving.run(
+            leave, f"leaving group {self.group} as reader {self.reader_id}", hurried=hurried
+        )
 
     # --- where it is ----------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from pravega_wire.stream.routing import (
     ValueWriter,
     to_bytes,
 )
+from pravega_wire.transport.limits import limit
 from pravega_wire.types import ScopedStream
 
 __all__ = ["EventWriter", "event_writer"]
@@ -122,6 +123,10 @@ class EventWriter(RoutedWriter[Value]):
             self._begin(await self._current_segments())
         return self
 
+    @property
+    def _operation_timeout(self) -> float:
+        return self._core.config.operation_timeout
+
     async def _current_segments(self) -> list[SegmentWithRange]:
         self._check()
         self._core.check_open()
@@ -196,18 +201,22 @@ class EventWriter(RoutedWriter[Value]):
         check_event_time("timestamp", timestamp)
         await self._note(timestamp)
 
+    async def _remove(self) -> None:
+        await self._core.controller.remove_writer(self.stream.scope, self.stream.name, str(self.writer_id))
+
     async def _note(self, timestamp: int) -> None:
         await self.flush()
         position = {}
-        for appender in self._appenders():
-            length = appender.appends.segment_length
-            if length < 0:
-                info = await SegmentMetadata(self._core.stores, appender.target).info()
-                length = info.write_offset
-            position[appender.target.segment_id] = length
-        status = await self._core.controller.note_timestamp_from_writer(
-            self.stream.scope, self.stream.name, str(self.writer_id), timestamp, position
-        )
+        with limit(self._operation_timeout, f"reporting the time of the writer of {self.stream}"):
+            for appender in self._appenders():
+                length = appender.appends.segment_length
+                if length < 0:
+                    info = await SegmentMetadata(self._core.stores, appender.target).info()
+                    length = info.write_offset
+                position[appender.target.segment_id] = length
+            status = await self._core.controller.note_timestamp_from_writer(
+                self.stream.scope, self.stream.name, str(self.writer_id), timestamp, position
+            )
         if status is not NoteTimeStatus.SUCCESS:
             raise ControllerError(
                 f"the controller did not accept time {timestamp} from the writer of {self.stream}: "
@@ -332,13 +341,15 @@ class EventWriter(RoutedWriter[Value]):
         """
         try:
             if self._error is None and self._opened:
-                await self.flush()
+                with self._core.leaving.noted():
+                    await self.flush()
                 self._noting.cancel()
                 if self._has_noted:
                     # Otherwise this writer would hold back the watermark for a while.
-                    await self._core.controller.remove_writer(
-                        self.stream.scope, self.stream.name, str(self.writer_id)
+                    await self._core.leaving.run(
+                        self._remove, f"telling the controller that the writer of {self.stream} has ended"
                     )
+                    await trio.lowlevel.checkpoint()
         finally:
             self._noting.cancel()
             self._stop()

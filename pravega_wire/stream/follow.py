@@ -257,7 +257,7 @@ class StreamFollower(Generic[T]):
     Where it starts is looked up on entering the block, or by the first request if it is not entered. Close it
     (``aclose`` or ``async with``) when you stop; a follower that nobody refers to any more closes itself.
 
-    Use it from one task. Cancelling a call leaves it usable. After an error, the next call goes on at the
+    Use it from one task. Cancelling a call leaves it usable. After an error, the next call continues at the
     same position: behind what was lost after :class:`DataLossError`, and after an event that the serializer
     has rejected.
     """

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, TypeVarTuple, Unpack, cast
 
 import trio
 
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_flag, check_payload, check_serializer
+from pravega_wire.checks import (
+    INT32_MAX,
+    INT64_MAX,
+    check_count,
+    check_flag,
+    check_payload,
+    check_serializer,
+    check_several,
+)
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
@@ -72,7 +80,6 @@ __all__ = [
     "TableFamily",
     "TableIterator",
     "TableKey",
-    "TableMapping",
 ]
 
 P = TypeVar("P")
@@ -90,7 +97,6 @@ DEFAULT_PAGE_SIZE: Final = 100
 _AT_ONCE: Final = 8
 """The number of requests that one call has in flight at the same time."""
 
-_MISSING: Final = object()
 
 _OWN_SERIALIZERS: Final = {
     BytesSerializer,
@@ -720,9 +726,12 @@ class KeyValueTable(Generic[P, S, V]):
     def _each(self, what: str, given: Iterable[T]) -> Iterator[T]:
         """The elements of an argument."""
         try:
-            return iter(given)
-        except TypeError:
-            self._wrong_type(f"{what} must be given as an iterable", given)
+            check_several(what, given)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(
+                f"key-value table {self._name}: {error.message}", scope=self._name.scope
+            ) from None
+        return iter(given)
 
     def _pair(self, what: str, given: tuple[A1, A2]) -> tuple[A1, A2]:
         """The elements of an argument that must be a pair."""
@@ -944,7 +953,7 @@ class KeyValueTable(Generic[P, S, V]):
         ]
         return TableIterator(str(self._name), cursors, fetch, after)
 
-    # --- families and mappings ------------------------------------------------------------------
+    # --- families ------------------------------------------------------------------
 
     def family(self, primary: P) -> TableFamily[P, S, V]:
         """Return all entries of one primary key, as an object to access them by secondary key.
@@ -955,25 +964,6 @@ class KeyValueTable(Generic[P, S, V]):
             self._refuse("it has no secondary keys, so it has no families")
         self._primary_bytes(primary)
         return TableFamily(self, primary)
-
-    def mapping(self) -> TableMapping[P, V]:
-        """Return the table as a mapping from primary key to value.
-
-        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
-            :meth:`family`.
-        """
-        if self._configuration.secondary_key_length:
-            self._refuse("it has secondary keys: use mapping_of_pairs(), or mapping() of a family")
-        return TableMapping(self, None, lambda key: key, lambda key: key.primary)
-
-    def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
-        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
-
-        def to_key(key: Any) -> Any:
-            # Any other key is rejected on use, with an error that names the table.
-            return TableKey(*key) if isinstance(key, tuple) and len(key) == 2 else key
-
-        return TableMapping(self, None, to_key, lambda key: key)
 
 
 class _Cursor:
@@ -1234,175 +1224,3 @@ class TableFamily(Generic[P, S, V]):
             after=after,
             page_size=page_size,
         )
-
-    def mapping(self) -> TableMapping[S, V]:
-        """Return the family as a mapping from secondary key to value."""
-        return TableMapping(self._table, self._primary, self._key, lambda key: key.secondary)
-
-
-class TableMapping(Generic[K, V]):
-    """A table or family with the methods of a mapping. Each method makes requests to the server.
-
-    Made by :meth:`KeyValueTable.mapping` and :meth:`TableFamily.mapping`. Iteration is in unsigned byte order
-    of the keys. Methods that read a value and then change it, such as :meth:`pop`, never overwrite the change
-    of another writer in between.
-
-    Example::
-
-        table = await client.key_value_table("demo/limits")
-        limits = table.mapping()
-        await limits.setitem(b"sensor-8", b"15..25")
-        print(await limits.get(b"sensor-8"))
-    """
-
-    def __init__(
-        self,
-        table: KeyValueTable[Any, Any, V],
-        primary: Any,
-        to_key: Callable[[K], Any],
-        of_key: Callable[[TableKey[Any, Any]], K],
-    ) -> None:
-        self._table = table
-        self._primary = primary
-        self._to_key = to_key
-        self.of_key = of_key
-
-    def __repr__(self) -> str:
-        return f"<TableMapping of {self._table.name}>"
-
-    def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
-        """Iterate over the keys of the table that belong to the mapping."""
-        return self._table.keys(primary=self._primary, page_size=page_size)
-
-    def entries(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableEntry[Any, Any, V]]:
-        """Iterate over the entries of the table that belong to the mapping, with their versions."""
-        return self._table.entries(primary=self._primary, page_size=page_size)
-
-    async def getitem(self, key: K) -> V:
-        """Return the value of a key.
-
-        :raises KeyError: the key does not exist.
-        """
-        entry = await self._table.get(self._to_key(key))
-        if entry is None:
-            raise KeyError(key)
-        return entry.value
-
-    async def setitem(self, key: K, value: V) -> None:
-        """Set the value of a key."""
-        await self._table.put(self._to_key(key), value)
-
-    async def delitem(self, key: K) -> None:
-        """Remove a key.
-
-        :raises KeyError: the key does not exist.
-        """
-        await self.pop(key)
-
-    async def contains(self, key: K) -> bool:
-        """Return whether the key exists."""
-        return await self._table.exists(self._to_key(key))
-
-    async def length(self) -> int:
-        """Return the number of keys. This lists every key."""
-        count = 0
-        keys = self.listing(1000)
-        while page := await keys.next_page():
-            count += len(page)
-        return count
-
-    async def empty(self) -> bool:
-        """Return whether the mapping has no keys."""
-        return not await self.listing(1).next_page()
-
-    async def get(self, key: K, default: T | None = None) -> V | T | None:
-        """Return the value of a key, or the default if the key does not exist."""
-        entry = await self._table.get(self._to_key(key))
-        return default if entry is None else entry.value
-
-    async def setdefault(self, key: K, default: V) -> V:
-        """Return the value of a key. If the key does not exist, first set it to the default."""
-        backoff = self._table._backoff()
-        while True:
-            entry = await self._table.get(self._to_key(key))
-            if entry is not None:
-                return entry.value
-            try:
-                await self._table.insert(self._to_key(key), default)
-            except TableKeyBadVersionError:
-                # Another writer has just inserted it.
-                if not await backoff.wait():
-                    raise
-                continue
-            return default
-
-    async def pop(self, key: K, default: Any = _MISSING) -> Any:
-        """Remove a key and return its value.
-
-        :raises KeyError: the key does not exist and no default was given.
-        """
-        backoff = self._table._backoff()
-        while True:
-            entry = await self._table.get(self._to_key(key))
-            if entry is None:
-                if default is _MISSING:
-                    raise KeyError(key)
-                return default
-            try:
-                await self._table.remove(self._to_key(key), entry.version)
-            except TableKeyBadVersionError:
-                if not await backoff.wait():
-                    raise
-                continue
-            return entry.value
-
-    async def popitem(self) -> tuple[K, V]:
-        """Remove the first key and return it with its value.
-
-        :raises KeyError: there are no keys.
-        """
-        backoff = self._table._backoff()
-        while True:
-            async for entry in self.entries(1):
-                try:
-                    await self._table.remove(entry.key, entry.version)
-                except TableKeyBadVersionError:
-                    if not await backoff.wait():
-                        raise
-                    break
-                return self.of_key(entry.key), entry.value
-            else:
-                raise KeyError(f"key-value table {self._table.name} has no keys")
-
-    async def update(self, other: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        """Set the values of many keys, with many keys in each request. This is not atomic."""
-        items = other.items() if isinstance(other, Mapping) else other
-        table = self._table
-        pairs = (
-            table._pair("an item, of a key and its value,", item) for item in table._each("items", items)
-        )
-        await table.put_many([(self._to_key(key), value) for key, value in pairs])
-
-    async def clear(self) -> None:
-        """Remove all keys, with many keys in each request. This is not atomic."""
-        keys = self.listing(MAX_BATCH_KEYS)
-        while page := await keys.next_page():
-            await self._table.remove_many(page)
-
-    async def keys(self) -> AsyncIterator[K]:
-        """Iterate over the keys, in order: ``async for key in mapping.keys()``."""
-        async for key in self.listing():
-            yield self.of_key(key)
-
-    async def values(self) -> AsyncIterator[V]:
-        """Iterate over the values, in the order of their keys: ``async for value in mapping.values()``."""
-        async for entry in self.entries():
-            yield entry.value
-
-    async def items(self) -> AsyncIterator[tuple[K, V]]:
-        """Iterate over the items, in the order of their keys: ``async for key, value in mapping.items()``."""
-        async for entry in self.entries():
-            yield self.of_key(entry.key), entry.value
-
-    def __aiter__(self) -> AsyncIterator[K]:
-        return self.keys()

@@ -7,23 +7,27 @@ import math
 import secrets
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeVar, overload
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import trio
 
+from pravega_wire.controller.refusals import no_scope, no_stream
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import (
     CheckpointError,
     CheckpointTimeoutError,
     ControllerError,
+    CorruptedStateError,
     InvalidArgumentError,
     InvalidStreamCutError,
+    NoSuchSegmentError,
     PravegaError,
     ReaderGroupError,
     ReaderGroupNotFoundError,
+    SealedStateError,
     StreamNotFoundError,
 )
 from pravega_wire.groups import (
@@ -36,6 +40,7 @@ from pravega_wire.groups import (
     TimeWindow,
     listed,
 )
+from pravega_wire.groups import cuts_of as given_cuts
 from pravega_wire.naming import validate_user_name
 from pravega_wire.positions import Checkpoint, Position
 from pravega_wire.protocol.group_algorithm import (
@@ -49,13 +54,17 @@ from pravega_wire.protocol.group_state import (
     SILENT,
     ClearCheckpointsBefore,
     CreateCheckpoint,
+    GroupInit,
     GroupState,
     GroupStateFormat,
     GroupUpdate,
+    ReaderGroupStateInit,
     RemoveOutstandingCheckpoints,
     UpdatingConfig,
 )
+from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.segment.handles import Waiters
+from pravega_wire.segment.store import Backoff
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch
 from pravega_wire.stream.callers import in_place
@@ -72,7 +81,7 @@ from pravega_wire.stream.group_link import (
 )
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
-from pravega_wire.transport.limits import limited
+from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
 from pravega_wire.types import ScopedStream, StreamCut
 
 __all__ = ["ReaderGroup"]
@@ -82,6 +91,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _WITHDRAW_SECONDS: Final = 10.0
+"""How long a checkpoint that has failed or timed out is tried to be withdrawn."""
+_UNDO_SECONDS: Final = 2.0
+_FINISH_SECONDS: Final = 5.0
+"""After which a group without a state counts as left by a process that has died."""
+
+_STATE_GONE: Final = (StreamNotFoundError, NoSuchSegmentError, SealedStateError)
+"""Errors of a state's stream that does not exist or is being deleted."""
 
 
 class _Withdrawn(NamedTuple):
@@ -98,19 +114,129 @@ class _Withdrawn(NamedTuple):
 async def create(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> bool:
     """See :meth:`PravegaClient.create_reader_group`."""
     group_name(group)
-    stored = from_controller(
-        await core.controller.create_reader_group(to_controller(group, config.with_identity(0, uuid4())))
-    )
-    if stored != config:
-        raise ReaderGroupError(
-            f"reader group {group} already exists with another configuration: {_differences(stored, config)}"
-        )
-    if stored.generation > 0:
+    backoff = Backoff(longest=0.5)
+    while True:
+        stored = await _registered(core, group)
+        if stored is None or stored == config:
+            if stored is not None and (stored.generation > 0 or await _has_state(core, group)):
+                return False
+            created = await _begin(core, group, config)
+            if created is not None:
+                return created
+        elif stored.generation > 0 or await _has_state(core, group, _FINISH_SECONDS):
+            raise ReaderGroupError(
+                f"reader group {group} already exists with another configuration: "
+                f"{_differences(stored, config)}"
+            )
+        else:
+            # Whoever has begun to create it has died.
+            await _withdraw(core, group, stored.group_id)
+        await backoff.wait()
+
+
+async def _registered(core: ClientCore, group: ScopedStream) -> ReaderGroupConfig | None:
+    try:
+        return await load_config(core, group)
+    except ReaderGroupNotFoundError:
+        return None
+
+
+def _state_of(log: RevisionedStream[bytes]) -> StateSynchronizer[GroupState, GroupInit, GroupUpdate]:
+    return StateSynchronizer(log, GroupStateFormat(), run=in_place)
+
+
+async def _has_state(core: ClientCore, group: ScopedStream, patience: float = 0.0) -> bool:
+    """Whether a group has a state.
+
+    :param patience: seconds to wait for it.
+    """
+    try:
+        async with _state_of(await _open_state(core, group)) as synchronizer:
+            with trio.move_on_after(patience):
+                while patience and await synchronizer.wait_for_updates() is None:
+                    pass
+            return await synchronizer.fetch_updates() is not None
+    except _STATE_GONE:
         return False
-    log = await RevisionedStream.open(core, state_stream(group), BytesSerializer())
-    async with StateSynchronizer(log, GroupStateFormat(), run=in_place) as synchronizer:
-        # If another process created the group first, it wrote this state with the same configuration.
-        return await synchronizer.initialize(await initial_state(core, stored))
+
+
+async def _open_state(core: ClientCore, group: ScopedStream) -> RevisionedStream[bytes]:
+    return await RevisionedStream.open(core, state_stream(group), BytesSerializer())
+
+
+async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> bool | None:
+    """Register a group and write its state. On failure, undo it.
+
+    :returns: whether this call wrote the state; None if another process stands in the way, so that the caller
+        has to look again.
+    """
+    # First of all, because it fails if a stream does not exist.
+    initial = await _first_state(core, group, config)
+    proposed = config.with_identity(0, uuid4())
+    try:
+        stored = from_controller(await core.controller.create_reader_group(to_controller(group, proposed)))
+        if stored != config or stored.generation > 0:
+            return None
+        try:
+            async with _state_of(await _open_state(core, group)) as synchronizer:
+                # If another process registered the group first, it writes a state with this configuration.
+                return await synchronizer.initialize(replace(initial, config=stored))
+        except (CorruptedStateError, *_STATE_GONE):
+            # Another process withdraws the group, or had begun to.
+            await _withdraw(core, group, stored.group_id)
+            return None
+    except BaseException:
+        with trio.move_on_after(_UNDO_SECONDS, shield=True):
+            try:
+                await _withdraw(core, group, proposed.group_id)
+            except PravegaError as error:
+                log.info("reader group %s was left without a state: %s", group, error)
+        raise
+
+
+async def _first_state(
+    core: ClientCore, group: ScopedStream, config: ReaderGroupConfig
+) -> ReaderGroupStateInit:
+    """The state of a group that is to be created.
+
+    :raises ScopeNotFoundError: the group's scope does not exist.
+    :raises StreamNotFoundError: one of the streams does not exist.
+    """
+    try:
+        for stream, cut in config.starts.items():
+            if cut is not None and not await core.controller.check_stream_exists(stream.scope, stream.name):
+                raise no_stream("checkStreamExists", stream.scope, stream.name)
+        return await initial_state(core, config)
+    except StreamNotFoundError:
+        if not await core.controller.check_scope_exists(group.scope):
+            raise no_scope("createReaderGroup", group.scope) from None
+        raise
+
+
+async def _withdraw(core: ClientCore, group: ScopedStream, group_id: UUID) -> None:
+    """Delete a group that has no state, in such a way that it can get none meanwhile.
+
+    Does nothing if the group has a state, or another id: then it is that of another process.
+    """
+    with suppress(*_STATE_GONE):
+        # Opened before the id is compared: it is the stream of this group, or is deleted by now.
+        records = await _open_state(core, group)
+        async with _state_of(records) as synchronizer:
+            stored = await _registered(core, group)
+            if (
+                stored is None
+                or stored.group_id != group_id
+                or await synchronizer.fetch_updates() is not None
+            ):
+                return
+            start = await records.fetch_oldest_revision()
+            # A first state is written on condition that nothing is before it. This record changes nothing.
+            if await records.write_conditionally(start, UpdateRecord(()).encode()) is None:
+                await records.wait_beyond(start)
+                if await synchronizer.fetch_updates() is not None:
+                    return
+    with suppress(ReaderGroupNotFoundError):
+        await core.controller.delete_reader_group(group.scope, group.name, group_id)
 
 
 def _differences(stored: ReaderGroupConfig, wanted: ReaderGroupConfig) -> str:
@@ -438,9 +564,10 @@ class ReaderGroup:
             except CheckpointError:
                 # It was refused, or another process cancelled it: it is not outstanding.
                 raise
-            except BaseException:
+            except BaseException as error:
                 if asked and name not in found:
-                    await self._withdraw(name, begun=begun)
+                    seconds = AFTER_CANCELLATION if is_hurried(error) else _WITHDRAW_SECONDS
+                    await self._withdraw(name, begun=begun, seconds=seconds)
                 raise
             if name not in found:
                 assert timeout is not None
@@ -476,10 +603,11 @@ class ReaderGroup:
             withdrawn=withdrawn.sure,
         )
 
-    async def _withdraw(self, name: str, *, begun: bool) -> _Withdrawn:
+    async def _withdraw(self, name: str, *, begun: bool, seconds: float = _WITHDRAW_SECONDS) -> _Withdrawn:
         """Withdraw a checkpoint of this object, even if the caller was cancelled.
 
         :param begun: whether the checkpoint is known to be in the state.
+        :param seconds: how long to try.
         """
         waiting: tuple[OnlineReader, ...] = ()
         withdraw = withdraw_checkpoint(name)
@@ -490,8 +618,8 @@ class ReaderGroup:
             waiting = found[0].waiting_for if found else waiting
             return withdraw(state)
 
-        reason: object = f"no answer within {_WITHDRAW_SECONDS:g} s"
-        with trio.move_on_after(_WITHDRAW_SECONDS, shield=True):
+        reason: object = f"no answer within {seconds:g} s"
+        with trio.move_on_after(seconds, shield=True):
             try:
                 if not begun:
                     # The checkpoint's record may be stored, or not, or be stored after the state was fetched
@@ -550,7 +678,7 @@ class ReaderGroup:
 
     @limited("resetting reader group {self.name}")
     async def reset(
-        self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+        self, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None
     ) -> ReaderGroupConfig:
         """Restart the group from another position, or with another configuration.
 
@@ -567,6 +695,9 @@ class ReaderGroup:
             state = await self._link.fetch()
             current = state.config
             config = await self._new_config(state, to)
+            # Before anything is written, because it fails if a stream does not exist. The controller would
+            # accept such a configuration, and the group would have no state for it.
+            initial = await initial_state(self._link.core, config)
             begun = False
 
             def announce(now: GroupState, current: ReaderGroupConfig = current) -> Sequence[GroupUpdate]:
@@ -577,11 +708,11 @@ class ReaderGroup:
             await self._link.change(Change(announce))
             if not begun:
                 continue
-            if await self._replace(config.with_identity(current.generation, current.group_id)):
+            if await self._replace(config.with_identity(current.generation, current.group_id), initial):
                 return self.config
 
     async def _new_config(
-        self, state: GroupState, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None
+        self, state: GroupState, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None
     ) -> ReaderGroupConfig:
         if isinstance(to, ReaderGroupConfig):
             return to
@@ -591,7 +722,7 @@ class ReaderGroup:
                 return state.config
             cuts: list[StreamCut] = await self._link.complete(cuts_of(last))
         else:
-            cuts = list(to.cuts if isinstance(to, Checkpoint) else to)
+            cuts = list(to.cuts) if isinstance(to, Checkpoint) else given_cuts("to", to)
         for cut in cuts:
             if cut.stream not in state.config.starts:
                 raise InvalidStreamCutError(
@@ -601,12 +732,13 @@ class ReaderGroup:
                 )
         return state.config.starting_at(cuts)
 
-    async def _replace(self, config: ReaderGroupConfig) -> bool:
-        """The second half of a reset. Returns False if another process changed the configuration first."""
+    async def _replace(self, config: ReaderGroupConfig, initial: ReaderGroupStateInit) -> bool:
+        """The second half of a reset. Returns False if another process changed the configuration first.
+
+        :param config: the new configuration, with the generation before it.
+        :param initial: the state for it.
+        """
         core, group = self._link.core, self._link.group
-        # Compute the state first, because it fails if a stream does not exist. The controller would accept
-        # such a configuration, and the group would have no state for it.
-        initial = await initial_state(core, config)
         accepted = True
         try:
             generation = await core.controller.update_reader_group(to_controller(group, config))
@@ -620,9 +752,12 @@ class ReaderGroup:
             accepted = stored == config and stored.generation == config.generation + 1
             if not accepted:
                 try:
-                    initial = await initial_state(core, stored)
+                    found = await initial_state(core, stored)
                 except StreamNotFoundError:
-                    return await self._replace(config.with_identity(stored.generation, stored.group_id))
+                    return await self._replace(
+                        config.with_identity(stored.generation, stored.group_id), initial
+                    )
+                initial = found
         initial = replace(initial, config=stored)
 
         def write(state: GroupState) -> Sequence[GroupUpdate]:
@@ -632,19 +767,20 @@ class ReaderGroup:
         return accepted
 
     @limited("updating the retention of reader group {self.name}")
-    async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
+    async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
         :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
+        given = given_cuts("cuts", cuts)
         config = self.config
         if config.retention is not RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
             raise ReaderGroupError(
                 f"reader group {self.name} has retention {config.retention.name}; its cuts can be set only "
                 "with MANUAL_RELEASE_AT_USER_STREAM_CUT"
             )
-        for cut in cuts:
+        for cut in given:
             await self._link.core.controller.update_subscriber_stream_cut(
                 cut.stream.scope,
                 cut.stream.name,

@@ -58,6 +58,7 @@ from pravega_wire.stream.routing import (
     no_key,
     to_bytes,
 )
+from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.types import ScopedStream
 
 __all__ = ["ResumableWriter", "resumable_writer"]
@@ -122,6 +123,8 @@ async def _stored(
             found = await SegmentMetadata(core.stores, target).attribute(id_on(target.name))
         except NoSuchSegmentError:
             return 0
+        # A stream may have any number of segments.
+        note_progress()
         return 0 if found == NULL_ATTRIBUTE else found
 
     numbers = await look_up_all(number, sorted(ids))
@@ -196,6 +199,7 @@ class ResumableWriter(EventWriter[Value]):
         self._stored_highest = 0
         self._moving = trio.Lock()
 
+    @limited("opening the writer of {self.stream}")
     async def open(self) -> Self:
         """Find the stream's segments and what each has stored of this writer; ``async with`` does this.
 
@@ -452,6 +456,15 @@ class ResumableWriter(EventWriter[Value]):
         await super().aclose()
         if not writing:
             return
+        doing = f"recording on {self.stream} that all events are stored"
+        try:
+            await self._core.leaving.run(self._record_end, doing)
+        except PravegaError as error:
+            # All events are stored. The next process only has to start somewhat earlier.
+            log.info("not all segments have recorded that all events are stored: %s", error)
+        await trio.lowlevel.checkpoint()
+
+    async def _record_end(self) -> None:
         last = self.next_event_number - 1
         for route in self._routes:
             known = route.appender.appends.last_stored_number
@@ -462,7 +475,6 @@ class ResumableWriter(EventWriter[Value]):
                     route.appender.appends.writer_id, known or NULL_ATTRIBUTE, last
                 )
             except PravegaError as error:
-                # All events are stored. The next process only has to start somewhat earlier.
                 log.info(
                     "could not record in %s that all events are stored: %s", route.appender.target.name, error
                 )

@@ -407,7 +407,7 @@ class RevisionReader(Generic[T]):
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.
 
         A value that cannot be deserialized ends the list. The next call raises its error, and the call after
-        that goes on behind it.
+        that continues after it.
 
         :raises ClosedError: the reader was closed before or during this call.
         """

@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from pravega_wire.checks import check_bytes, check_serializer, shown
+from pravega_wire.checks import check_bytes, check_serializer, check_several, shown
 from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -816,7 +816,7 @@ def as_bytes(event: object) -> bytes:
         try:
             return bytes(event)
         except ValueError as error:
-            raise InvalidArgumentError("an event must not be a memoryview that was released") from error
+            raise InvalidArgumentError("an event is a memoryview that has been released") from error
     raise InvalidArgumentError(f"an event must be bytes, not {type(event).__name__}")
 
 
@@ -866,15 +866,13 @@ def checked_partitioner(partitioner: Partitioner, stream: str) -> Partitioner:
 
 
 def check_iterable(name: str, value: object, stream: str = "") -> None:
-    """Check that ``value`` can be iterated over, without doing so.
+    """Check that ``value`` can be iterated over, and is not one thing such as bytes, without doing so.
 
     :param name: name of the argument, for the message.
     :param stream: what is written, for the message.
     :raises ArgumentTypeError: it cannot.
     """
-    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
-        what = f"{name} for the writer of {stream}" if stream else name
-        raise ArgumentTypeError(f"{what} must be an iterable, not {type(value).__name__}")
+    check_several(f"{name} for the writer of {stream}" if stream else name, value)
 
 
 def check_lengths(events: object, routing_keys: object, stream: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
-from pravega_wire.checks import check_payload
+from pravega_wire.checks import check_payload, check_several
 from pravega_wire.errors import (
     ArgumentTypeError,
     CorruptedStateError,
@@ -415,19 +415,16 @@ class StateSynchronizer(Generic[S, I, U]):
 
     def _record(self, given: Iterable[U] | None) -> tuple[Sequence[U], bytes]:
         """The updates and their record; none and no bytes if there is nothing to do."""
-        if not given:
+        if given is None:
             return (), b""
         try:
-            each = iter(given)
-        except TypeError:
+            check_several("updates", given)
+        except ArgumentTypeError as error:
             raise ArgumentTypeError(
-                f"updates of the state on {self.stream} must be given as a sequence, not as "
-                f"{type(given).__name__}",
-                scope=self.stream.scope,
-                stream=self.stream.name,
+                f"state on {self.stream}: {error.message}", scope=self.stream.scope, stream=self.stream.name
             ) from None
         # They are serialized and applied, and a generator returns them only once.
-        updates = tuple(each)
+        updates = tuple(given)
         if not updates:
             return (), b""
         serialize = self._format.update_serializer.serialize

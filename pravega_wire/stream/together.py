@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import trio
 
-from pravega_wire.checks import check_bytes, check_count, check_flag
+from pravega_wire.checks import check_bytes, check_count, check_flag, check_several
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import ClosedError, PravegaError
 from pravega_wire.naming import epoch_of
@@ -60,6 +60,7 @@ class RangesReader:
         check_bytes("max_buffered_bytes", max_buffered_bytes)
         check_flag("ordered", ordered)
         self._core = core
+        check_several("ranges", ranges)
         self._groups = _groups(list(ranges), ordered=ordered)
         self._at_once = at_once
         self._chunk_bytes = min(

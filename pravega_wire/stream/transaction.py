@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Self, cast
+from typing import Any, Generic, NamedTuple, Self, cast
 from uuid import UUID, uuid4
 
 import trio
@@ -46,7 +46,7 @@ from pravega_wire.stream.routing import (
     check_lengths,
     serialized,
 )
-from pravega_wire.transport.limits import limit, limited
+from pravega_wire.transport.limits import NO_TIME, is_hurried, limited, note_progress
 from pravega_wire.types import ScopedStream
 
 __all__ = ["DEFAULT_LEASE_MS", "StagedBytes", "StagingWriter", "Transaction"]
@@ -69,9 +69,6 @@ _COMMIT_AGAIN, _COMMIT_AGAIN_LONGEST = 2.0, 10.0
 No commit takes this long on a healthy server, so this costs nothing there. A commit that is stuck sometimes
 needs several requests.
 """
-
-_LEAVING_SECONDS: Final = 10
-"""How long leaving a block waits for the abort; this wait cannot be cancelled."""
 
 
 class _TransactionWriter(RoutedWriter[bytes]):
@@ -394,13 +391,17 @@ class Transaction(Generic[Value]):
             )
         self._committing = True
         try:
-            await commit_transaction(self._core, self.stream, self.txn_id, timestamp, writer_id)
+            await self._commit(timestamp, writer_id)
         except (TransactionError, InvalidArgumentError, AuthError):
             # The controller has refused, or was not asked.
             self._committing = False
             raise
         self._finish()
         self._committing = False
+
+    @limited("committing transaction {self.txn_id} on {self.stream}")
+    async def _commit(self, timestamp: int | None, writer_id: UUID | None) -> None:
+        await commit_transaction(self._core, self.stream, self.txn_id, timestamp, writer_id)
 
     @limited("aborting transaction {self.txn_id} on {self.stream}")
     async def abort(self) -> None:
@@ -438,7 +439,7 @@ class Transaction(Generic[Value]):
         await trio.lowlevel.checkpoint()
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._committing:
             # The commit may have been recorded. An abort could conflict with it, so leave it to the server.
             self._finish()
@@ -447,14 +448,21 @@ class Transaction(Generic[Value]):
                 f"aborting transaction {self.txn_id} on {self.stream} on leaving its block (otherwise its "
                 f"lease of {self.lease_ms / 1000:g} s ends it)"
             )
+            reason: object = NO_TIME
             try:
-                with trio.CancelScope(shield=True), limit(_LEAVING_SECONDS, doing, setting="fixed limit"):
-                    await self.abort()
+                aborted = await self._core.leaving.run(self.abort, doing, hurried=is_hurried(error))
             except PravegaError as failure:
-                if kind is None:
+                if error is None:
                     raise
                 # The exception that ended the block is the one that its caller should see.
-                log.info("%r was not aborted: %s", self, failure)
+                aborted, reason = False, failure
+            if not aborted:
+                log.warning(
+                    "transaction %s on %s was not aborted on leaving its block; its lease of %g s ends it: "
+                    "%s", self.txn_id, self.stream, self.lease_ms / 1000, reason,
+                )  # fmt: skip
+            if error is None:
+                await trio.lowlevel.checkpoint()
 
 
 class _ValueTransaction(Transaction[Value]):
@@ -699,7 +707,8 @@ class StagingWriter(_TransactionWriter):
         """
         try:
             if self._error is None and self._opened:
-                await self.flush()
+                with self._core.leaving.noted():
+                    await self.flush()
         finally:
             self._stop()
 
@@ -738,7 +747,10 @@ async def merge_staging(
 
         if len(sources) > 1:
             await look_up_all(touch, range(len(sources)))
-        return await SegmentMetadata(core.stores, target).merge_batch([each.name for each in sources])
+        merged = await SegmentMetadata(core.stores, target).merge_batch([each.name for each in sources])
+        # There may be any number of them.
+        note_progress()
+        return merged
 
     if not staging_ids:
         await trio.lowlevel.checkpoint()
@@ -759,7 +771,9 @@ async def delete_staging(
     ]
 
     async def delete(index: int) -> bool:
-        return await SegmentMetadata(core.stores, targets[index]).delete()
+        deleted = await SegmentMetadata(core.stores, targets[index]).delete()
+        note_progress()
+        return deleted
 
     if targets:
         await look_up_all(delete, range(len(targets)))

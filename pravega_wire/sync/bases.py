@@ -9,7 +9,6 @@ result, after the portal. A class that is defined here (or imported) under its p
 from __future__ import annotations
 
 import inspect
-import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +40,9 @@ from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
 from pravega_wire.stream.inside import run_over
+from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
+from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
+from pravega_wire.stream.key_value_table import TableKey
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
@@ -52,6 +54,7 @@ from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.outbox import Outbox, Promise
 from pravega_wire.sync.portal import Held, Line, Named, Opened, Portal, shown_as
 from pravega_wire.sync.table_mapping import TableMapping
+from pravega_wire.transport.limits import is_hurried
 from pravega_wire.types import Revision
 
 __all__ = [
@@ -70,6 +73,7 @@ __all__ = [
     "RevisionedStreamBase",
     "RoutedWriterBase",
     "StreamFollowerBase",
+    "TableFamilyBase",
     "TableIteratorBase",
     "TableMapping",
     "TransactionBase",
@@ -78,12 +82,12 @@ __all__ = [
     "opened_client",
 ]
 
-log = logging.getLogger(__name__)
-
-_INTERRUPTED_SECONDS = 0.5
-
-P = ParamSpec("P")
+A = ParamSpec("A")
 T = TypeVar("T")
+# Of tables: the primary and the secondary key, and the value.
+P = TypeVar("P")
+S = TypeVar("S")
+V = TypeVar("V")
 
 
 def opened_client(*args: Any, **kwargs: Any) -> Opened[twin.PravegaClient]:
@@ -515,14 +519,7 @@ class TransactionBase(WriterBase):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is None or issubclass(kind, Exception):
-            self._leave(None, kind, error, trace)
-            return
-        # After Ctrl-C do not wait for a server that does not answer. The lease ends the transaction anyway.
-        try:
-            self._leave(_INTERRUPTED_SECONDS, kind, error, trace)
-        except PravegaError as failure:
-            log.info("%s was not aborted: %s", self._twin.txn_id, failure)
+        self._leave(None, kind, error, trace)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -647,11 +644,47 @@ class TableIteratorBase(Handle, Generic[T]):
         return item
 
 
-class KeyValueTableBase(Handle):
+class KeyValueTableBase(Handle, Generic[P, S, V]):
     """The base of key-value tables."""
+
+    _twin: AsyncKeyValueTable[P, S, V]
 
     def _about(self, twin: Any) -> object:
         return f"key-value table {twin.name}"
+
+    def mapping(self) -> TableMapping[P, V]:
+        """Return the table as a mapping from primary key to value.
+
+        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
+            :meth:`family`.
+        """
+        if self._twin.configuration.secondary_key_length:
+            raise InvalidArgumentError(
+                f"key-value table {self._twin.name}: it has secondary keys: use mapping_of_pairs(), or "
+                "mapping() of a family"
+            )
+        return TableMapping(self._portal, self._twin, None, lambda key: key, lambda key: key.primary)
+
+    def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
+        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
+
+        def to_key(key: Any) -> Any:
+            # Any other key is rejected on use, with an error that names the table.
+            return TableKey(*key) if isinstance(key, tuple) and len(key) == 2 else key
+
+        return TableMapping(self._portal, self._twin, None, to_key, lambda key: key)
+
+
+class TableFamilyBase(Handle, Generic[P, S, V]):
+    """The base of families."""
+
+    _twin: AsyncTableFamily[P, S, V]
+
+    def mapping(self) -> TableMapping[S, V]:
+        """Return the family as a mapping from secondary key to value."""
+        table, primary = self._twin._table, self._twin.primary
+        to_key = partial(TableKey, primary)
+        return TableMapping(self._portal, table, primary, to_key, lambda key: key.secondary)
 
 
 class StreamFollowerBase(Closable, Generic[T]):
@@ -737,10 +770,13 @@ class EventReaderBase(Handle, Generic[T]):
         self._held = self._portal.enter(self._twin)
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._held is None:
             raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
-        self._held.leave(failed=error is not None)
+        if is_hurried(error):
+            self._held.break_off()
+        else:
+            self._held.leave(failed=error is not None)
 
     def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         [position] = args
@@ -830,10 +866,10 @@ class PravegaClientBase(Handle):
 
     def run(
         self,
-        function: Callable[Concatenate[twin.PravegaClient, P], Awaitable[T]],
+        function: Callable[Concatenate[twin.PravegaClient, A], Awaitable[T]],
         /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        *args: A.args,
+        **kwargs: A.kwargs,
     ) -> T:
         """Run an async function over the trio client, and return its result.
 

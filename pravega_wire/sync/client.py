@@ -66,7 +66,6 @@ from pravega_wire.sync.bases import (
     Closable,
     EventBatchesBase,
     EventReaderBase,
-    Handle,
     KeyValueTableBase,
     PravegaClientBase,
     RangesReaderBase,
@@ -76,8 +75,8 @@ from pravega_wire.sync.bases import (
     RevisionReaderBase,
     RoutedWriterBase,
     StreamFollowerBase,
+    TableFamilyBase,
     TableIteratorBase,
-    TableMapping,
     TransactionBase,
     blocking,
     listed,
@@ -105,7 +104,6 @@ __all__ = [
     "StreamFollower",
     "TableFamily",
     "TableIterator",
-    "TableMapping",
     "Transaction",
     "open_client",
 ]
@@ -206,8 +204,9 @@ class PravegaClient(PravegaClientBase):
     def create_scope(self, scope: str, *, timeout: float | None = None) -> bool:
         """Create a scope. Returns False if it already exists.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param scope: 1 to 255 letters, digits, ``.`` and ``-``. (Other methods also take the
+            names of internal scopes, which begin with ``_``.)
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the name is not a valid scope name.
         """
         return self._call(timeout, self._twin.create_scope, scope)
@@ -221,8 +220,7 @@ class PravegaClient(PravegaClientBase):
         it is being deleted: whatever is created between the listing and the deletion still damages it.
 
         :param recursive: also delete every stream, reader group and table in the scope.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotEmptyError: the scope is not empty and ``recursive`` is false. The scope is unchanged.
         :raises ScopeBrokenError: the controller makes no progress in deleting the scope's contents.
         """
@@ -231,16 +229,14 @@ class PravegaClient(PravegaClientBase):
     def scope_exists(self, scope: str, *, timeout: float | None = None) -> bool:
         """Return whether the scope exists.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.scope_exists, scope)
 
     def list_scopes(self, *, timeout: float | None = None) -> list[str]:
         """Return the names of all scopes that the credentials may see.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.list_scopes)
 
@@ -254,8 +250,7 @@ class PravegaClient(PravegaClientBase):
         """Create a stream. Returns False if it already exists; its configuration is then left unchanged.
 
         :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises InvalidArgumentError: the stream's name or the configuration is invalid.
         :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
@@ -267,8 +262,7 @@ class PravegaClient(PravegaClientBase):
     ) -> None:
         """Replace the whole configuration of a stream.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
         :raises ScopeBrokenError: the controller cannot record the tags, because the scope has lost its table
@@ -279,8 +273,7 @@ class PravegaClient(PravegaClientBase):
     def seal_stream(self, stream: StreamName, *, timeout: float | None = None) -> None:
         """Seal a stream, so that it takes no more events. Sealing a sealed stream does nothing.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         self._call(timeout, self._twin.seal_stream, stream)
@@ -289,8 +282,7 @@ class PravegaClient(PravegaClientBase):
         """Delete a sealed stream and its data. Returns False if it did not exist.
 
         :param seal: seal the stream first if it is not sealed.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotSealedError: the stream is not sealed and ``seal`` is false.
         """
         return self._call(timeout, self._twin.delete_stream, stream, seal=seal)
@@ -298,8 +290,7 @@ class PravegaClient(PravegaClientBase):
     def stream_exists(self, stream: StreamName, *, timeout: float | None = None) -> bool:
         """Return whether the stream exists.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.stream_exists, stream)
 
@@ -316,8 +307,7 @@ class PravegaClient(PravegaClientBase):
         :param scope: the scope to list. The default is the configuration's.
         :param tag: list only streams with this tag.
         :param internal: include the streams that Pravega itself created (``_MARK...``, ``_RG...``).
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotFoundError: the scope does not exist.
         """
         return self._call(timeout, self._twin.list_streams, scope, tag=tag, internal=internal)
@@ -327,8 +317,7 @@ class PravegaClient(PravegaClientBase):
     ) -> StreamConfiguration:
         """Return a stream's scaling policy, retention policy and tags.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.stream_configuration, stream)
@@ -336,8 +325,7 @@ class PravegaClient(PravegaClientBase):
     def stream_info(self, stream: StreamName, *, timeout: float | None = None) -> StreamInfo:
         """Return a stream's configuration, head and tail, and whether it is sealed.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.stream_info, stream)
@@ -345,8 +333,7 @@ class PravegaClient(PravegaClientBase):
     def head(self, stream: StreamName, *, timeout: float | None = None) -> StreamCut:
         """Return the oldest position that can be read.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.head, stream)
@@ -354,8 +341,7 @@ class PravegaClient(PravegaClientBase):
     def tail(self, stream: StreamName, *, timeout: float | None = None) -> StreamCut:
         """Return the position after the newest event.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.tail, stream)
@@ -367,8 +353,7 @@ class PravegaClient(PravegaClientBase):
         epoch and one to a store for each segment. The credentials must allow writing, because the server
         requires that for listing an epoch's segments.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.stream_layout, stream)
@@ -377,8 +362,7 @@ class PravegaClient(PravegaClientBase):
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
         :param cut: the new head of the stream.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidStreamCutError: the cut belongs to another stream.
         :raises StreamSealedError: the stream is sealed.
         """
@@ -387,8 +371,7 @@ class PravegaClient(PravegaClientBase):
     def active_segments(self, stream: StreamName, *, timeout: float | None = None) -> list[SegmentWithRange]:
         """Return the segments that take events now, with their key ranges; none for a sealed stream.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.active_segments, stream)
@@ -399,8 +382,7 @@ class PravegaClient(PravegaClientBase):
         """Return the segments that were active in an epoch.
 
         :param epoch: the number of the epoch. The first epoch of a stream is 0.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream or the epoch does not exist.
         """
         return self._call(timeout, self._twin.epoch_segments, stream, epoch)
@@ -412,8 +394,7 @@ class PravegaClient(PravegaClientBase):
         (:meth:`EventWriter.note_time`). Each one says which part of the stream was written by which time. The
         list is empty if no writer has reported a time.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.watermarks, stream)
@@ -427,8 +408,7 @@ class PravegaClient(PravegaClientBase):
 
         :param time: event time, as the writers report it: a datetime with a time zone where they report
             milliseconds since 1970 (``note_time_every``), otherwise an int in their unit.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the stream has no watermarks, or the time has no time zone.
         :raises StreamNotFoundError: the stream does not exist.
         """
@@ -440,8 +420,7 @@ class PravegaClient(PravegaClientBase):
         The result is empty if the stream was sealed, or if the segment is active.
 
         :param segment_id: the id of the segment.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.successors, stream, segment_id)
@@ -459,8 +438,7 @@ class PravegaClient(PravegaClientBase):
         :param seal: ids of the active segments to seal.
         :param new_ranges: ``(low, high)`` key ranges of the new segments. Together they must cover exactly
             the ranges of the sealed segments.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         :raises InvalidArgumentError: ``seal`` or ``new_ranges`` is empty, a range is empty, or ranges
             overlap.
@@ -639,8 +617,7 @@ class PravegaClient(PravegaClientBase):
         :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
             renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
             background while the transaction is open.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
         """
@@ -686,8 +663,7 @@ class PravegaClient(PravegaClientBase):
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
         :param serializer: as for :meth:`begin_transaction`.
         :param lease_ms: as for :meth:`begin_transaction`.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionNotOpenError: the transaction is committed or aborted, or about to be.
         :raises TransactionUnknownError: the controller has no record of it.
         """
@@ -701,8 +677,7 @@ class PravegaClient(PravegaClientBase):
     ) -> TxnStatus:
         """Return the state of a transaction; ``UNKNOWN`` if the controller has no record of it.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.transaction_status, stream, txn_id)
 
@@ -719,8 +694,7 @@ class PravegaClient(PravegaClientBase):
 
         :param timestamp: event time to note with the commit, in milliseconds.
         :param writer_id: the writer that the time is noted for; see :meth:`Transaction.commit`.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
         """
@@ -731,8 +705,7 @@ class PravegaClient(PravegaClientBase):
     def abort_transaction(self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None) -> None:
         """Abort a transaction by its id. Does nothing if it is already aborting or aborted.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionNotOpenError: the transaction is committed.
         :raises TransactionUnknownError: the controller has no record of it.
         """
@@ -757,8 +730,7 @@ class PravegaClient(PravegaClientBase):
         It remembers at most 500. A 0.13.0 server forgets all of them once transactions of a second stream
         have ended. If you know a transaction's id, use :meth:`transaction_status` instead.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.completed_transactions, stream)
 
@@ -768,8 +740,7 @@ class PravegaClient(PravegaClientBase):
         """Renew the lease of an open transaction by its id. Returns False if it is no longer open.
 
         :param lease_ms: milliseconds from now.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionError: the controller refused to renew the lease; the message has its reason.
         """
         return self._call(timeout, self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
@@ -790,8 +761,7 @@ class PravegaClient(PravegaClientBase):
             segments.
         :param staging_id: identifies this attempt. It must not have been used before. The default is a random
             one.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the staging id was used before.
         """
         return StagingWriter(
@@ -807,8 +777,7 @@ class PravegaClient(PravegaClientBase):
         replaced by another during the call, the order may be another one. The result tells: the lengths do
         not grow by what each id has staged (:meth:`StagingWriter.contents`).
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :returns: by segment id, the length in bytes of each segment of the transaction after the events of
             each id were merged. For events that count as done it is the present length. An empty dict if no
             ids were given.
@@ -821,8 +790,7 @@ class PravegaClient(PravegaClientBase):
     ) -> None:
         """Delete staged events that were not merged. Ids that do not exist are ignored.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.delete_staging, stream, txn_id, staging_ids)
 
@@ -848,8 +816,7 @@ class PravegaClient(PravegaClientBase):
             ``"skip_to_head"`` to return the rest.
         :param max_range_bytes: divide larger ranges, in the way and at the cost of :meth:`split_range`, and
             with its errors. The pieces of a segment are in order.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises DataLossError: data between the cuts was truncated and ``on_truncated`` is ``"raise"``. With
             ``"skip_to_head"`` the result is what is left, possibly an empty list.
         :raises InvalidStreamCutError: a cut belongs to another stream, is beyond a segment's end or has a
@@ -884,8 +851,7 @@ class PravegaClient(PravegaClientBase):
         :param segment_range: the range to divide.
         :param max_bytes: the largest size of a piece, in bytes. Event headers count.
         :param index: boundaries that are already known. Only the rest of the range is searched.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TruncatedInputError: the range begins or ends in the middle of an event.
         :raises DecodeError: the range does not contain events; for example, it was written as a byte stream.
         :raises DataLossError: the range was truncated.
@@ -909,8 +875,7 @@ class PravegaClient(PravegaClientBase):
         :param known: the index of an earlier, shorter range of the same segment. Only the rest is searched,
             and the result covers both. It is ignored if its spacing differs or if it does not reach the
             range's start.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: ``known`` belongs to another segment, the range reaches beyond the
             segment's end, or ``spacing`` is not positive.
         :raises TruncatedInputError: the range begins or ends in the middle of an event.
@@ -930,8 +895,7 @@ class PravegaClient(PravegaClientBase):
         :param asked: tuples of a range that begins at an event boundary, the most bytes (event headers
             included) and the most events that its part may have; None means no limit. An event that exceeds
             the byte limit is left out.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :returns: one answer for each range, in the same order.
         :raises TruncatedInputError: a range ends in the middle of an event.
         :raises DecodeError: a range does not contain events, or does not begin with one.
@@ -956,8 +920,7 @@ class PravegaClient(PravegaClientBase):
     def range_crc32(self, segment_range: SegmentRange, *, timeout: float | None = None) -> int:
         """Compute the CRC-32 (as :func:`zlib.crc32`) of the bytes of a range, event headers included.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises DataLossError: the range was truncated.
         :raises InvalidArgumentError: the range reaches beyond the segment's end.
         """
@@ -1089,8 +1052,7 @@ class PravegaClient(PravegaClientBase):
     def fetch_event(self, pointer: EventPointer, *, timeout: float | None = None) -> bytes:
         """Return one event, given its location (:attr:`Event.pointer`).
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises DataLossError: the event was truncated.
         :raises InvalidArgumentError: no event begins and ends at this location.
         """
@@ -1099,17 +1061,19 @@ class PravegaClient(PravegaClientBase):
     def create_reader_group(
         self,
         group: StreamName,
-        config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
+        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
         *,
         timeout: float | None = None,
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
+        A creation that fails or is cancelled is undone. If that is impossible (the process dies), the next
+        creation of the group completes it or begins again, also with another configuration.
+
         :param group: ``"scope/group"``, or a name in the default scope.
-        :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
-            :class:`StreamCut` values to read from there.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
+            :class:`StreamCut` to read from there, or an iterable of these.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises StreamNotFoundError: one of the streams does not exist.
@@ -1123,8 +1087,7 @@ class PravegaClient(PravegaClientBase):
 
         Use it as ``with client.reader_group("g") as group``; see :class:`ReaderGroup`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupNotFoundError: the group does not exist.
         """
         return ReaderGroup(self._portal, self._call(timeout, self._twin.reader_group, group))
@@ -1132,16 +1095,14 @@ class PravegaClient(PravegaClientBase):
     def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> bool:
         """Delete a reader group and its state. Its readers fail. Returns False if it did not exist.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.delete_reader_group, group)
 
     def reader_group_exists(self, group: StreamName, *, timeout: float | None = None) -> bool:
         """Return whether the reader group exists.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.reader_group_exists, group)
 
@@ -1151,8 +1112,7 @@ class PravegaClient(PravegaClientBase):
         """Return the reader groups of a scope, each with scope and name.
 
         :param scope: the scope to list. The default is the configuration's.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotFoundError: the scope does not exist.
         """
         return self._call(timeout, self._twin.list_reader_groups, scope)
@@ -1175,8 +1135,7 @@ class PravegaClient(PravegaClientBase):
         The serializer runs in the calling thread.
 
         :param serializer: converts the values. By default they are bytes.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
@@ -1212,8 +1171,7 @@ class PravegaClient(PravegaClientBase):
 
         :param format: creates, updates and serializes the state. :class:`StateFormat` covers the simple
             cases.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
@@ -1229,8 +1187,7 @@ class PravegaClient(PravegaClientBase):
         The configuration of an existing table is left unchanged.
 
         :param configuration: the number of partitions and the key lengths. They cannot be changed later.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: the scope cannot hold another table, because it has lost its list of tables.
         :raises InvalidArgumentError: the name or the configuration is invalid.
@@ -1240,8 +1197,7 @@ class PravegaClient(PravegaClientBase):
     def key_value_table_exists(self, table: StreamName, *, timeout: float | None = None) -> bool:
         """Return whether the key-value table exists.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.key_value_table_exists, table)
 
@@ -1250,8 +1206,7 @@ class PravegaClient(PravegaClientBase):
     ) -> KeyValueTableConfiguration:
         """Return the number of partitions and the key lengths of a table.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
         return self._call(timeout, self._twin.key_value_table_configuration, table)
@@ -1262,8 +1217,7 @@ class PravegaClient(PravegaClientBase):
         """Return the key-value tables of a scope, each with scope and name.
 
         :param scope: the scope to list. The default is the configuration's.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotFoundError: the scope does not exist.
         """
         return self._call(timeout, self._twin.list_key_value_tables, scope)
@@ -1271,8 +1225,7 @@ class PravegaClient(PravegaClientBase):
     def delete_key_value_table(self, table: StreamName, *, timeout: float | None = None) -> bool:
         """Delete a key-value table and its data. Returns False if it did not exist.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.delete_key_value_table, table)
 
@@ -1335,8 +1288,7 @@ class PravegaClient(PravegaClientBase):
             keys changed through it, and that no key is in two updates in flight at the same time. An update
             whose answer is lost can then be verified or repeated. Without the promise some of those updates
             end with :class:`TableOutcomeUnknownError`.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
         return KeyValueTable(
@@ -1355,8 +1307,7 @@ class PravegaClient(PravegaClientBase):
     def segment_length(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> int:
         """Return the length of a segment in bytes, including truncated data.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises NoSuchSegmentError: the segment does not exist.
         """
         return self._call(timeout, self._twin.segment_length, stream, segment_id)
@@ -1515,8 +1466,7 @@ class EventWriter(RoutedWriter[Value]):
         Flushes first. The controller makes watermarks from the times of all writers of a stream.
 
         :param timestamp: event time in milliseconds. It must not decrease.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``).
         :raises ControllerError: the time is earlier than a previously reported one.
         """
@@ -1649,8 +1599,7 @@ class ResumableWriter(EventWriter[Value], ResumableWriterBase):
         Also records in the segments that all events written so far are stored, so that the next process can
         continue there.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
@@ -1685,8 +1634,7 @@ class Transaction(TransactionBase, Generic[Value]):
         """Renew the lease now.
 
         :param lease_ms: milliseconds from now. The default is the transaction's lease.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionExpiredError: the transaction was aborted; its lease may have expired.
         :raises TransactionNotOpenError: the transaction is committed.
         :raises TransactionUnknownError: the controller has no record of it.
@@ -1788,8 +1736,7 @@ class Transaction(TransactionBase, Generic[Value]):
     def status(self, *, timeout: float | None = None) -> TxnStatus:
         """Return the present state of the transaction.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._status(timeout=timeout)
 
@@ -1808,8 +1755,7 @@ class Transaction(TransactionBase, Generic[Value]):
     def close(self, *, timeout: float | None = None) -> None:
         """Stop writing and renewing the lease. Another process may resume the transaction.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
@@ -1842,8 +1788,7 @@ class StagingWriter(RoutedWriter[bytes]):
 
         The keys are the segment ids of :attr:`Transaction.segments`: the epoch in them is the transaction's.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises PravegaError: the flush failed.
         :raises UnexpectedReplyError: a store reports another length for a segment.
         """
@@ -1874,16 +1819,14 @@ class EventBatches(EventBatchesBase):
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connection. A thread that waits for a batch gets :class:`ClosedError`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
     def next_batch(self, *, timeout: float | None = None) -> EventBatch | None:
         """Return the next events (at least one), or None after the last.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TruncatedInputError: the range ends in the middle of an event.
         :raises DecodeError: the bytes are not events.
         :raises DataLossError: the bytes were truncated or the segment deleted.
@@ -1916,8 +1859,7 @@ class RangesReader(RangesReaderBase):
 
         After an error every further call raises the same error.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises DataLossError: a range was truncated before it was read.
         :raises DecodeError: a range does not contain events.
         :raises ClosedError: the reader was closed before or during this call.
@@ -1928,8 +1870,7 @@ class RangesReader(RangesReaderBase):
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connections. A thread that is reading gets :class:`ClosedError`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
@@ -1951,7 +1892,7 @@ class StreamFollower(StreamFollowerBase[T]):
     Where it starts is looked up on entering the block, or by the first request if it is not entered. Close it
     (``close`` or ``with``) when you stop; a follower that nobody refers to any more closes itself.
 
-    Use it from one thread. Cancelling a call leaves it usable. After an error, the next call goes on at the
+    Use it from one thread. Cancelling a call leaves it usable. After an error, the next call continues at the
     same position: behind what was lost after :class:`DataLossError`, and after an event that the serializer
     has rejected.
     """
@@ -2016,8 +1957,7 @@ class StreamFollower(StreamFollowerBase[T]):
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connections. A thread that is reading gets :class:`ClosedError`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
@@ -2049,8 +1989,7 @@ class ReaderGroup(ReaderGroupBase):
     def refresh(self, *, timeout: float | None = None) -> None:
         """Refresh the cached group state.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.refresh)
 
@@ -2090,8 +2029,7 @@ class ReaderGroup(ReaderGroupBase):
     def metrics(self, *, timeout: float | None = None) -> ReaderGroupMetrics:
         """Return the group's current metrics.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.metrics)
 
@@ -2101,8 +2039,7 @@ class ReaderGroup(ReaderGroupBase):
         Without a checkpoint it counts from the known positions. The end is that of the configuration, or of
         the data stored now. Each event counts with 8 bytes of header.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.unread_bytes)
 
@@ -2111,16 +2048,14 @@ class ReaderGroup(ReaderGroupBase):
 
         It may be as old as the last checkpoint of a reader plus the refresh interval.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.stream_cuts)
 
     def last_checkpoint(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut] | None:
         """Return the cuts of the last complete checkpoint, automatic ones included; None before the first.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.last_checkpoint)
 
@@ -2129,8 +2064,7 @@ class ReaderGroup(ReaderGroupBase):
 
         Watermarks come from the times that writers report; see :meth:`EventWriter.note_time`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the group does not read the stream.
         """
         return self._call(timeout, self._twin.time_window, stream)
@@ -2199,8 +2133,7 @@ class ReaderGroup(ReaderGroupBase):
 
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupError: the group has no reader of this name.
         """
         self._call(timeout, self._twin.reader_offline, reader_id, position)
@@ -2237,14 +2170,13 @@ class ReaderGroup(ReaderGroupBase):
     def cancel_outstanding_checkpoints(self, *, timeout: float | None = None) -> None:
         """Cancel all incomplete checkpoints. Callers that wait for one get :class:`CheckpointError`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.cancel_outstanding_checkpoints)
 
     def reset(
         self,
-        to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None,
+        to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None,
         *,
         timeout: float | None = None,
     ) -> ReaderGroupConfig:
@@ -2255,19 +2187,19 @@ class ReaderGroup(ReaderGroupBase):
         :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :returns: the new configuration.
         :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         return self._call(timeout, self._twin.reset, listed(to))
 
-    def update_retention_stream_cut(self, cuts: Iterable[StreamCut], *, timeout: float | None = None) -> None:
+    def update_retention_stream_cut(
+        self, cuts: StreamCut | Iterable[StreamCut], *, timeout: float | None = None
+    ) -> None:
         """Allow the streams to delete everything before these cuts.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
         :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
@@ -2283,8 +2215,7 @@ class ReaderGroup(ReaderGroupBase):
     def wait_for_end_of_data(self, *, timeout: float | None = None) -> None:
         """Wait until the group has read everything it will ever read (up to end cuts, or sealed streams).
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ClosedError: the group was closed before or during this call.
         """
         self._call(timeout, self._twin.wait_for_end_of_data)
@@ -2292,8 +2223,7 @@ class ReaderGroup(ReaderGroupBase):
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connections. Readers have their own and stay open.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
@@ -2311,8 +2241,8 @@ class EventReader(EventReaderBase[T]):
     the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. Checkpoints are not among the events: ``on_checkpoint`` is told of them. A
-    reader that requests nothing for a long time delays every checkpoint of the group.
+    is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A reader
+    that requests nothing for a long time delays every checkpoint of the group.
 
     Use it from one thread. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
     each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
@@ -2339,10 +2269,12 @@ class EventReader(EventReaderBase[T]):
     def close(self, position: Position | None = None, *, timeout: float | None = None) -> None:
         """Leave the group now; otherwise the end of the ``with`` block does it.
 
+        It takes ``operation_timeout`` at most, together with whatever else of the client is left at the same
+        time, and a second after a cancellation. A reader that could not leave by then counts as dead.
+
         :param position: the position up to which events count as read; default: that of an earlier call that
             was cancelled or failed, else everything that the reader returned.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose, position)
 
@@ -2372,8 +2304,7 @@ class EventReader(EventReaderBase[T]):
     def time_window(self, stream: ScopedStream | str, *, timeout: float | None = None) -> TimeWindow:
         """Return the event times that the group has reached in a stream: :meth:`ReaderGroup.time_window`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.time_window, stream)
 
@@ -2381,8 +2312,7 @@ class EventReader(EventReaderBase[T]):
         """Advance a watermark by the time windows of the group's streams, if that is due.
 
         :param assigner: computes the watermark.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :returns: the watermark if it has advanced, else None.
         """
         return self._watermark(assigner, timeout=timeout)
@@ -2457,16 +2387,14 @@ class RevisionedStream(RevisionedStreamBase[T]):
     def fetch_latest_revision(self, *, timeout: float | None = None) -> Revision:
         """Return the revision after the newest value.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.fetch_latest_revision)
 
     def fetch_oldest_revision(self, *, timeout: float | None = None) -> Revision:
         """Return the revision before the oldest value: reading from it reads everything.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.fetch_oldest_revision)
 
@@ -2493,8 +2421,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
     def wait_beyond(self, revision: Revision, *, timeout: float | None = None) -> None:
         """Wait until a value after ``revision`` is stored, or until the place is truncated.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises SealedStateError: the stream was sealed, so there will be no more values.
         :raises ClosedError: this object was closed before or during this call.
         """
@@ -2523,8 +2450,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
     def get_mark(self, *, timeout: float | None = None) -> Revision | None:
         """Return the mark, or None if none is set.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.get_mark)
 
@@ -2536,16 +2462,14 @@ class RevisionedStream(RevisionedStreamBase[T]):
         None means that no mark is set. If an answer is lost and the mark is ``new`` afterwards, it counts as
         set by this call.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.compare_and_set_mark, expected, new)
 
     def truncate_to(self, revision: Revision, *, timeout: float | None = None) -> None:
         """Delete the values before ``revision``. Does nothing if they are already gone.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the revision is beyond the end of the stream.
         """
         self._call(timeout, self._twin.truncate_to, revision)
@@ -2553,8 +2477,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connection. Tasks that wait in a call get :class:`ClosedError`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
@@ -2578,8 +2501,7 @@ class RevisionReader(RevisionReaderBase[T]):
     def next_value(self, *, timeout: float | None = None) -> tuple[Revision, T] | None:
         """Return the next value with the revision it produced, or None after the last.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ClosedError: the reader was closed before or during this call.
         """
         return self._next_value(timeout=timeout)
@@ -2588,10 +2510,9 @@ class RevisionReader(RevisionReaderBase[T]):
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.
 
         A value that cannot be deserialized ends the list. The next call raises its error, and the call after
-        that goes on behind it.
+        that continues after it.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ClosedError: the reader was closed before or during this call.
         """
         return self._next_values(timeout=timeout)
@@ -2599,8 +2520,7 @@ class RevisionReader(RevisionReaderBase[T]):
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connection.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
@@ -2645,8 +2565,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
     def fetch_updates(self, *, timeout: float | None = None) -> S | None:
         """Apply the updates of other processes. Returns the state, or None if it was never initialized.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises CorruptedStateError: the stream contains something other than a state's records, or ends
             before what was read of it.
         """
@@ -2657,8 +2576,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
         The store holds the request until something is written, so there is no polling delay.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises ClosedError: this object was closed before or during this call.
         """
         return self._call(timeout, self._twin.wait_for_updates)
@@ -2666,8 +2584,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
     def initialize(self, initial: I, *, timeout: float | None = None) -> bool:
         """Write the first state. Returns False, with the state fetched, if it was already initialized.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises CorruptedStateError: the stream contains updates without an initial state.
         """
         return self._call(timeout, self._twin.initialize, initial)
@@ -2678,8 +2595,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :param generate: returns the updates for a state, or None or no updates if there is nothing to
             do. It is called again with the newer state whenever another process was faster, so it must have
             no side effects.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :returns: the state after the updates.
         :raises InvalidArgumentError: the state was never initialized.
         :raises RetriesExhaustedError: there was no answer. The next fetch shows whether the updates were
@@ -2690,8 +2606,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
     def update_unconditionally(self, updates: Iterable[U], *, timeout: float | None = None) -> None:
         """Write updates that are valid for any state. They are visible after the next fetch.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.update_unconditionally, listed(updates))
 
@@ -2703,8 +2618,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
         :param summarize: returns the initial state that describes this state, or None to change nothing. It
             is called again if another process writes in between.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the state was never initialized.
         """
         self._call(timeout, self._twin.compact, summarize)
@@ -2712,21 +2626,19 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
     def bytes_since_compaction(self, *, timeout: float | None = None) -> int:
         """Return the number of bytes that a process has to read if it joins now.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.bytes_since_compaction)
 
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connection. Tasks that wait in a call get :class:`ClosedError`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._end(timeout, self._twin.aclose)
 
 
-class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
+class KeyValueTable(KeyValueTableBase[P, S, V]):
     """A table of keys and values on the server. Made by :meth:`PravegaClient.key_value_table`.
 
     A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys.
@@ -2763,8 +2675,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
     def get(self, key: P | tuple[P, S], *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
         """Return the entry of a key, or None if it does not exist.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises KeyValueTableNotFoundError: the table was deleted.
         :raises TableKeyLengthError: the key does not have the table's key length.
         """
@@ -2777,32 +2688,28 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
 
         This is not a snapshot: each entry is as it was at some moment during the call.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.get_many, listed(keys))
 
     def exists(self, key: P | tuple[P, S], *, timeout: float | None = None) -> bool:
         """Return whether a key exists, without fetching its value.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.exists, key)
 
     def estimated_size(self, *, timeout: float | None = None) -> int:
         """Return the number of entries as counted by the segments, which lags behind recent updates.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.estimated_size)
 
     def insert(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Add an entry if its key does not exist yet. Returns its version.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TableKeyBadVersionError: the key already exists.
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the entry was added.
         :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
@@ -2832,8 +2739,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
     def replace(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Set the value of an existing key, whatever its version. Returns the new version.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TableKeyDoesNotExistError: the key does not exist.
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
         """
@@ -2845,8 +2751,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         """Remove a key. Without ``version``, a key that does not exist is not an error.
 
         :param version: remove the key only if the entry has this version.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :raises TableKeyBadVersionError: the entry has another version, or does not exist.
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the key was removed.
         """
@@ -2859,8 +2764,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
 
         :param modifications: at most 256, either any mix of :class:`Insert` and :class:`Put`, or only
             :class:`Remove`. Each key may occur once.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         :returns: the new versions, in order; None for each removal.
         :raises MixedPrimaryKeysError: the keys have different primary keys.
         :raises TableKeyBadVersionError: a condition does not hold. Nothing was changed.
@@ -2884,8 +2788,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
 
         This is not atomic: after an error, any of the keys may have been removed.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.remove_many, listed(keys))
 
@@ -2962,18 +2865,6 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         """
         return TableFamily(self._portal, self._twin.family(primary))
 
-    def mapping(self) -> TableMapping[P, V]:
-        """Return the table as a mapping from primary key to value.
-
-        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
-            :meth:`family`.
-        """
-        return TableMapping(self._portal, self._twin.mapping())
-
-    def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
-        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
-        return TableMapping(self._portal, self._twin.mapping_of_pairs())
-
 
 class TableIterator(TableIteratorBase[T]):
     """Iterates over a table: ``for item in iterator``.
@@ -3001,13 +2892,12 @@ class TableIterator(TableIteratorBase[T]):
     def next_page(self, *, timeout: float | None = None) -> list[T]:
         """Return the next items, as many as one fetch brings; an empty list after the last.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.next_page)
 
 
-class TableFamily(Handle, Generic[P, S, V]):
+class TableFamily(TableFamilyBase[P, S, V]):
     """The entries of one primary key, by secondary key. They can be changed together, atomically.
 
     Made by :meth:`KeyValueTable.family`. Its errors are those of the table's methods.
@@ -3034,8 +2924,7 @@ class TableFamily(Handle, Generic[P, S, V]):
     def get(self, secondary: S, *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
         """Return the entry of a secondary key, or None if it does not exist.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.get, secondary)
 
@@ -3044,24 +2933,21 @@ class TableFamily(Handle, Generic[P, S, V]):
     ) -> list[TableEntry[P, S, V] | None]:
         """Return the entries of several secondary keys, in their order; None for keys that do not exist.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.get_many, listed(secondaries))
 
     def exists(self, secondary: S, *, timeout: float | None = None) -> bool:
         """Return whether a secondary key exists.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.exists, secondary)
 
     def insert(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Add an entry if its secondary key does not exist yet. Returns its version.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.insert, secondary, value)
 
@@ -3070,16 +2956,14 @@ class TableFamily(Handle, Generic[P, S, V]):
     ) -> KeyValueVersion:
         """Set a value, optionally on condition of the entry's version. Returns the new version.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.put, secondary, value, version)
 
     def replace(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Set the value of an existing secondary key. Returns the new version.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.replace, secondary, value)
 
@@ -3088,8 +2972,7 @@ class TableFamily(Handle, Generic[P, S, V]):
     ) -> None:
         """Remove an entry, optionally on condition of its version.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.remove, secondary, version)
 
@@ -3100,24 +2983,21 @@ class TableFamily(Handle, Generic[P, S, V]):
 
         See :meth:`KeyValueTable.update_many`.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.update_many, listed(modifications))
 
     def put_all(self, items: Mapping[S, V], *, timeout: float | None = None) -> None:
         """Set the values of at most 256 secondary keys, all of them or none.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.put_all, items)
 
     def clear(self, *, timeout: float | None = None) -> None:
         """Remove every entry, with many keys in each request. This is not atomic.
 
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
-            None, the default, sets no limit.
+        :param timeout: the longest time that this call may take, in seconds.
         """
         self._call(timeout, self._twin.clear)
 
@@ -3152,7 +3032,3 @@ class TableFamily(Handle, Generic[P, S, V]):
         return TableIterator(
             self._portal, self._twin.entries(between=between, prefix=prefix, after=after, page_size=page_size)
         )
-
-    def mapping(self) -> TableMapping[S, V]:
-        """Return the family as a mapping from secondary key to value."""
-        return TableMapping(self._portal, self._twin.mapping())

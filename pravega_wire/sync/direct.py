@@ -100,7 +100,7 @@ class DirectReader:
     A batch is a view of memory that is used again: **it is valid until the next one is requested**. Copy the
     data to keep (``to_list``, ``to_arrow`` and ``bytes`` do).
 
-    After Ctrl-C in a call, the next call goes on behind the last batch that was returned.
+    After Ctrl-C in a call, the next call continues after the last batch that was returned.
 
     Close the reader (``close`` or ``with``) if you stop before the end. Only one thread may read at a time;
     any thread may close it.
@@ -412,6 +412,7 @@ class DirectReader:
         self._disconnect()
         check_passing(error, self.target.name, self.offset)
         self._last_failure = error
+        self._backoff.failed(error, f"reading {self.target.name}")
         pause = self._backoff.next_pause()
         if pause is None:
             raise reading_given_up(error, self.target.name, self._backoff.taken) from error

@@ -22,6 +22,7 @@ import trio
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError, PravegaTimeoutError
 from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
+from pravega_wire.transport.limits import AFTER_CANCELLATION
 from pravega_wire.types import ScopedStream
 
 __all__ = ["AnyCall", "Call", "Held", "Line", "Named", "Opened", "Portal", "for_threads", "shown_as"]
@@ -32,7 +33,7 @@ R = TypeVar("R")
 _POLL_SECONDS: Final = 0.5
 """A signal just before a thread starts to wait does not wake it, so it checks at this interval."""
 
-_GRACE_SECONDS: Final = 0.5
+_GRACE_SECONDS: Final = AFTER_CANCELLATION + 0.5
 """The time that a cancelled call has to end before its thread stops waiting for it."""
 
 
@@ -373,7 +374,8 @@ class Held(Generic[R]):
                 raise
 
     def _end(self, entering: BaseException, leaving: BaseException | None) -> None:
-        self._portal.forget(self)
+        if self.begun:
+            self._portal.forget(self)
         if not self.entered.done():
             self.entered.set_exception(entering)
         if leaving is None:
@@ -414,7 +416,13 @@ class Held(Generic[R]):
 
     def cancel(self) -> None:
         """Cancel it, whether it is entered or not. :attr:`left` is done when it has ended."""
-        self._portal.soon(self._scope.cancel)
+        self._portal.soon(self._cancel)
+
+    def _cancel(self) -> None:
+        self._scope.cancel()
+        if not self.begun and not self.left.done():
+            # Nobody waits for what has not begun, and now will not begin.
+            self._end(ClosedError("given up before it was entered"), None)
 
     def give_up(self) -> None:
         """Cancel it because of an exception in this thread, which propagates whatever happens here."""
@@ -518,7 +526,7 @@ class Portal:
         """Run an async function in the trio thread and wait for its result.
 
         The user's functions that it needs (:func:`in_caller`) run in this thread. Ctrl-C in this thread
-        cancels the call, waits up to half a second for its end, and propagates.
+        cancels the call, waits up to a second and a half for its end, and propagates.
 
         :raises ClosedError: the portal is closed or closing, or belongs to the parent of this process.
         """
@@ -606,7 +614,7 @@ class Portal:
     async def begin(self, held: Held[Any]) -> None:
         """Start the task of a context manager; in the portal's thread."""
         assert self._nursery is not None
-        if not self.open:
+        if not self.open or held.left.done():
             raise ClosedError("the client is closed")
         self._held.append(held)
         held.begun = True

@@ -13,15 +13,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
 
 import trio
 
 from pravega_wire.errors import PravegaError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.nurseries import lone_errors
+from pravega_wire.trouble import Trouble
 
 __all__ = [
+    "AFTER_CANCELLATION",
     "DEFAULT_LIMITS",
+    "NO_TIME",
+    "Leaving",
     "Limits",
+    "is_hurried",
     "limit",
     "limited",
     "note_failure",
@@ -67,15 +73,26 @@ class Limits:
 DEFAULT_LIMITS = Limits.of(120.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One of the limits of an operation."""
+
+    scope: trio.CancelScope
+    seconds: float
+    doing: str
+    setting: str
+
+
 class _Operation:
     """An operation in progress: its limits, and how its attempts have failed."""
 
-    __slots__ = ("ended", "failures", "last", "limits")
+    __slots__ = ("ended", "failures", "last", "limits", "trouble")
 
     def __init__(self) -> None:
         # A task that was started by an operation may outlive it, and still has it in its context.
         self.ended = False
-        self.limits: list[tuple[trio.CancelScope, float]] = []
+        self.limits: list[_Limit] = []
+        self.trouble = Trouble()
         self.failures = 0
         self.last: PravegaError | None = None
 
@@ -88,12 +105,29 @@ def _current() -> _Operation | None:
     return None if operation is None or operation.ended else operation
 
 
-def note_failure(error: PravegaError) -> None:
-    """Record why an attempt failed, for the error message of its operation."""
+def note_failure(
+    error: PravegaError, *, again: bool = True, total: float = math.inf, setting: str = ""
+) -> None:
+    """Record why an attempt failed, for the error message of its operation, and log it.
+
+    :param error: why the attempt failed.
+    :param again: whether another attempt is made if the error is retriable. Otherwise nothing is logged.
+    :param total: seconds that the attempts may take, if fewer than the operation's.
+    :param setting: what ``total`` comes from, for the log.
+    """
     operation = _current()
-    if operation is not None:
-        operation.failures += 1
-        operation.last = error
+    if operation is None:
+        return
+    operation.failures += 1
+    operation.last = error
+    if not (again and error.retriable):
+        return
+    first = min(operation.limits, key=lambda each: each.scope.deadline)
+    left = first.scope.deadline - trio.current_time()
+    seconds, named = (total, setting) if total < first.seconds else (first.seconds, first.setting)
+    operation.trouble.note(
+        error, operation.limits[0].doing, seconds=seconds, setting=named, taken=first.seconds - left
+    )
 
 
 def note_progress() -> None:
@@ -101,8 +135,9 @@ def note_progress() -> None:
     operation = _current()
     if operation is not None:
         now = trio.current_time()
-        for scope, seconds in operation.limits:
-            scope.deadline = now + seconds
+        operation.trouble.reset()
+        for each in operation.limits:
+            each.scope.deadline = now + each.seconds
 
 
 @contextmanager
@@ -110,14 +145,14 @@ def unlimited() -> Iterator[None]:
     """Stop the clock of the operation while a function of the user runs."""
     operation = _current()
     limits = [] if operation is None else list(operation.limits)
-    left = [scope.deadline - trio.current_time() for scope, _ in limits]
-    for scope, _ in limits:
-        scope.deadline = math.inf
+    left = [each.scope.deadline - trio.current_time() for each in limits]
+    for each in limits:
+        each.scope.deadline = math.inf
     try:
         yield
     finally:
-        for (scope, _), seconds in zip(limits, left, strict=True):
-            scope.deadline = trio.current_time() + seconds
+        for each, seconds in zip(limits, left, strict=True):
+            each.scope.deadline = trio.current_time() + seconds
 
 
 @contextmanager
@@ -134,17 +169,17 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
     operation = outer or _Operation()
     token = _operation.set(operation) if outer is None else None
     started = trio.current_time()
-    entry = trio.CancelScope(deadline=started + seconds), seconds
+    entry = _Limit(trio.CancelScope(deadline=started + seconds), seconds, doing, setting)
     operation.limits.append(entry)
     try:
-        with entry[0]:
+        with entry.scope:
             yield
     finally:
         operation.limits.remove(entry)
         if token is not None:
             operation.ended = True
             _operation.reset(token)
-    if entry[0].cancelled_caught:
+    if entry.scope.cancelled_caught:
         taken = trio.current_time() - started
         last = operation.last
         if last is None:
@@ -158,6 +193,124 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
             transaction=last.transaction,
             host=last.host,
         ) from last
+
+
+AFTER_CANCELLATION: Final = 1.0
+"""Seconds for which what was cancelled may still be brought to an orderly end."""
+
+NO_TIME: Final = "it was interrupted, and got no answer within a second"
+"""Why something was not done on leaving, for messages."""
+
+_LATE: Final = 0.5
+"""Seconds that leaving may take at least, if the time that it shares is over: its peer may be another one."""
+
+_TOGETHER: Final = 1.0
+"""Seconds after a failed leaving within which another one still belongs to it."""
+
+
+def is_hurried(error: BaseException | None) -> bool:
+    """Return whether ``error`` demands to leave a block fast: it was cancelled or interrupted."""
+    return error is not None and not isinstance(error, Exception | GeneratorExit | SystemExit)
+
+
+class _Shared:
+    """A time that is shared by all that begin together: while others are at it, or after one that failed.
+
+    :param seconds: the time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._inside = 0
+        self._end: float | None = None
+        self._failed = -math.inf
+
+    def begin(self) -> float:
+        """Return when the time is over for one that begins now."""
+        now = trio.current_time()
+        alone = not self._inside and now > self._failed + _TOGETHER
+        if self._end is None or alone:
+            self._end = now + self._seconds
+        self._inside += 1
+        return max(self._end, now + _LATE)
+
+    def end(self, *, done: bool) -> None:
+        """One has ended; after a success the next one has all the time."""
+        self._inside -= 1
+        if done:
+            self._end = None
+        else:
+            self._failed = trio.current_time()
+
+
+class Leaving:
+    """The time for leaving: a client's objects that are left together have one limit, not one each.
+
+    :param seconds: the limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._whole = _Shared(seconds)
+        self._cancelled = _Shared(AFTER_CANCELLATION)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Surrounds a part of leaving that has a limit of its own, for what is left together with it."""
+        self._whole.begin()
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            self._whole.end(done=done)
+
+    async def run(self, work: Callable[[], Awaitable[None]], doing: str, *, hurried: bool = False) -> bool:
+        """Do what has to be done on leaving. It goes on for a second after a cancellation.
+
+        This raises no cancellation: it may be called while another exception is on its way.
+
+        :param work: what has to be done.
+        :param doing: the same in words, for messages.
+        :param hurried: whether it was cancelled before, and has only that second.
+        :returns: False if it was not done within the second.
+        :raises RetriesExhaustedError: as for :func:`limit`.
+        :raises PravegaTimeoutError: as for :func:`limit`.
+        """
+        scope = trio.CancelScope(shield=True)
+        hurrying = ended = done = False
+
+        def hurry() -> None:
+            nonlocal hurrying
+            hurrying = True
+            scope.deadline = min(scope.deadline, self._cancelled.begin())
+
+        async def watch() -> None:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                if not (hurrying or ended):
+                    hurry()
+
+        seconds = self._whole.begin() - trio.current_time()
+        if hurried:
+            hurry()
+        try:
+            with lone_errors():
+                async with trio.open_nursery() as nursery:
+                    # Outside of the shield, to notice a cancellation.
+                    nursery.start_soon(watch)
+                    try:
+                        with scope, limit(seconds, doing):
+                            await work()
+                            done = True
+                    finally:
+                        ended = True
+                        nursery.cancel_scope.cancel()
+        finally:
+            self._whole.end(done=done)
+            if hurrying:
+                self._cancelled.end(done=done)
+        return done
 
 
 class HasLimit(Protocol):

@@ -56,6 +56,7 @@ async def retry(
     retry_on: Callable[[PravegaError], bool],
     describe: str,
     at_least: int = 1,
+    setting: str = "operation_timeout",
 ) -> T:
     """Run ``operation`` until it succeeds or fails with an error that is not retried.
 
@@ -64,6 +65,7 @@ async def retry(
     :param retry_on: returns whether an error is retried.
     :param describe: what is being done, for the message.
     :param at_least: number of attempts that are made even after ``policy.total``.
+    :param setting: what ``policy.total`` comes from, for the log.
     :raises RetriesExhaustedError: all attempts failed; its cause is the last failure.
     """
     started = trio.current_time()
@@ -76,9 +78,10 @@ async def retry(
             if not retry_on(error):
                 raise
             last = error
-            note_failure(error)
         over = trio.current_time() - started + (pause or 0.0) > policy.total
-        if pause is None or (over and attempts >= at_least):
+        ended = pause is None or (over and attempts >= at_least)
+        note_failure(last, again=not ended, total=policy.total, setting=setting)
+        if pause is None or ended:
             break
         await trio.sleep(pause)
     raise RetriesExhaustedError(

@@ -259,7 +259,7 @@ def _from_here(text: str) -> str:
 
 
 def _spark_options() -> str:
-    from spark_adapter.options import EVERYWHERE, OPTIONS
+    from spark_adapter.options.read import EVERYWHERE, OPTIONS
 
     lines = [
         "# Spark options",

@@ -304,4 +304,4 @@ async def test_counting_through_breaking_connections(config: PravegaConfig, faul
         assert unknown
         family = plain.family(b"sum.")
         assert value_of(await family.get(b"tot.")) == 3 * each
-        assert await family.mapping().length() == 3 * each + 1
+        assert len([key async for key in family.keys()]) == 3 * each + 1  # noqa: SIM118  # a method of a table

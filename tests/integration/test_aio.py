@@ -249,15 +249,6 @@ def test_tables(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
             assert entry.value == "second"
             keys = [key.primary async for key in table.keys()]  # noqa: SIM118  # a method of a table
             assert keys == [*(b"%04d" % n for n in range(300)), b"aaaa"]
-            mapping = table.mapping()
-            assert await mapping.length() == 301
-            assert [key async for key in mapping] == keys
-            assert [value async for value in mapping.values()][:2] == ["0", "1"]
-            assert await mapping.pop(b"aaaa") == "second"
-            with pytest.raises(KeyError):
-                await mapping.getitem(b"aaaa")
-            await mapping.update({b"bbbb": "b"})
-            assert await mapping.get(b"bbbb") == "b"
 
     run(main)
 

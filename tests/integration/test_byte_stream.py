@@ -107,7 +107,7 @@ async def test_a_released_memoryview_is_refused(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("released", 1)
         async with client.byte_stream_writer("released") as writer:
-            with pytest.raises(InvalidArgumentError, match="a memoryview that was released"):
+            with pytest.raises(InvalidArgumentError, match="a memoryview that has been released"):
                 await writer.write(view)
             await writer.write(b"y")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,10 +14,22 @@ from typing import Any
 import pytest
 import trio
 
-from pravega_wire import PravegaClient, PravegaConfig, StreamCut, TxnStatus, open_client, sync
+from pravega_wire import (
+    KeyValueTableConfiguration,
+    PravegaClient,
+    PravegaConfig,
+    ReaderGroupConfig,
+    RetentionType,
+    StateFormat,
+    StreamCut,
+    TxnStatus,
+    open_client,
+    sync,
+)
 from pravega_wire.controller.client import ControllerClient, _CallFailedError
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import (
+    ArgumentTypeError,
     ClosedError,
     DataLossError,
     EventTooLargeError,
@@ -36,6 +51,7 @@ from pravega_wire.errors import (
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.naming import generalized_segment_id
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.serializers import JsonSerializer, Utf8Serializer
 
 
 async def all_events(client: PravegaClient, stream: str) -> list[bytes]:
@@ -696,3 +712,70 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
             client.tail("no-such")
     with pytest.raises(ClosedError):
         client.tail("t")
+
+
+ONE: tuple[Any, ...] = ("abc", b"abc", bytearray(b"abc"), memoryview(b"abc"))
+"""Things that can be iterated over, and are never meant as several."""
+
+
+async def test_one_thing_is_not_several(config: PravegaConfig) -> None:
+    """Calls of what only a server can open; the others are in tests/unit/test_arguments.py."""
+    text = Utf8Serializer()
+    numbers = StateFormat(JsonSerializer(), JsonSerializer(), operator.add)
+    manual = ReaderGroupConfig.of(
+        config.resolve("s"), retention=RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT
+    )
+    async with open_client(config) as client, AsyncExitStack() as opened:
+        for stream in ("s", "state"):
+            await client.create_stream(stream, 1)
+        await client.create_key_value_table("t", KeyValueTableConfiguration(1, 3))
+        # One stream needs no list.
+        assert await client.create_reader_group("one", "s")
+        assert not await client.create_reader_group("one", ["s"])
+        await client.create_reader_group("g", manual)
+        open_ = opened.enter_async_context
+        transaction = await open_(client.begin_transaction("s"))
+        texts = await open_(client.begin_transaction("s", serializer=text))
+        staging = await open_(client.staging_writer("s", transaction.txn_id))
+        table = await client.key_value_table("t", text, primary_keys=text)
+        group = await open_(client.reader_group("g"))
+        state = await open_(client.state_synchronizer("state", numbers))
+        await state.initialize(0)
+        calls: dict[str, Callable[[Any], Awaitable[object]]] = {
+            "events": transaction.write_events,
+            "events ": texts.write_events,
+            " events": staging.write_events,
+            " events ": staging.write_batch,
+            "routing_keys": lambda value: transaction.write_events([b"x"], value),
+            "keys": table.get_many,
+            "keys ": table.remove_many,
+            "items": table.put_many,
+            "modifications": table.update_many,
+            "updates": state.update_unconditionally,
+            "updates ": lambda value: state.update(lambda _: value),
+            "to": group.reset,
+            "cuts": group.update_retention_stream_cut,
+        }
+        for name, call in calls.items():
+            for value in ONE[name == "routing_keys" :]:
+                with pytest.raises(
+                    ArgumentTypeError, match=rf"\b{name.strip()}\b.* must be an iterable, not"
+                ):
+                    await call(value)
+                    raise AssertionError(f"{name}: {value!r} was taken")
+        assert await state.fetch_updates() == 0
+        # One cut needs no list either.
+        cut = await client.tail("s")
+        assert (await group.reset(cut)).starts == {config.resolve("s"): cut}
+        await group.update_retention_stream_cut(cut)
+
+    def blocking() -> None:
+        with sync.open_client(config) as client:
+            table = client.key_value_table("t", text, primary_keys=text)
+            for value in ONE:
+                for call in (table.mapping().update, table.get_many, table.put_many):
+                    with pytest.raises(ArgumentTypeError, match="must be an iterable, not"):
+                        call(value)
+            assert not client.create_reader_group("one", "s")
+
+    await trio.to_thread.run_sync(blocking)

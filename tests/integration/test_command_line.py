@@ -318,7 +318,7 @@ def test_transactions_and_doctor(wire: Wire) -> None:
 
 
 def test_the_ledger_of_a_sink(wire: Wire) -> None:
-    from spark_adapter.ledger import Done, Prepared, Preparing, encode_record
+    from spark_adapter.exactly_once.ledger import Done, Prepared, Preparing, encode_record
 
     wire("stream", "create", "t", "t-spark-ledger")
 
@@ -610,6 +610,29 @@ def test_following_through_a_scale_until_ctrl_c(wire: Wire) -> None:
     numbers = [int(each) for each in found.split()[:-1]]
     assert numbers == list(range(numbers[0], number))
     assert found.endswith(b"merged\n")
+
+
+def test_a_member_of_a_group_says_that_it_waits_for_a_segment(wire: Wire) -> None:
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"a\nb\n")
+
+    async def beside(client: PravegaClient) -> bytes:
+        await client.create_reader_group("g", ["t"])
+        async with client.reader_group("g") as group, group.reader("first") as reader:
+            assert await reader.read_event() is not None
+            waiting = started(wire, "read", "t", "--group", "g", "--follow")
+            assert waiting.stderr is not None
+            said = b""
+            with trio.move_on_after(SECONDS):
+                said = await trio.to_thread.run_sync(waiting.stderr.readline, abandon_on_cancel=True)
+            waiting.send_signal(signal.SIGINT)
+            assert await trio.to_thread.run_sync(waiting.wait) == Exit.INTERRUPTED
+            return said
+
+    assert wire.client(beside).startswith(
+        f"this reader waits for a segment of reader group {wire.scope}/g; the group's other readers: first "
+        "(remove one that has died with: ".encode()
+    )
 
 
 def test_ctrl_c_while_input_is_awaited(wire: Wire) -> None:

@@ -18,7 +18,7 @@ import pytest
 import trio
 from google.protobuf.message import Message
 
-from pravega_wire import PravegaConfig, ScopedStream
+from pravega_wire import PravegaConfig, ScopedStream, open_client
 from pravega_wire.controller import client as controller_module
 from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.controller.tokens import expiry_of
@@ -982,3 +982,16 @@ async def test_a_standalone_server_has_no_list_of_controllers(pravega_server: Pr
     async with controller_of(pravega_server.config(), policy=RetryPolicy(attempts=2)) as controller:
         with pytest.raises(RetriesExhaustedError, match="cluster not initialized"):
             await controller.get_controller_server_list()
+
+
+async def test_a_standalone_server_is_used_without_a_list_of_controllers(
+    pravega_server: PravegaServer, config: PravegaConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    discovering = replace(config, controller_uri=config.controller_uri.replace("tcp://", "pravega://"))
+    assert discovering.discovery
+    async with open_client(discovering) as client:
+        assert await client.create_stream("t")
+        async with client.event_writer("t") as writer:
+            await writer.write_event(b"x")
+        assert await client.stream_exists("t")
+    assert len([each for each in caplog.records if "cluster not initialized" in each.getMessage()]) == 1

@@ -303,8 +303,6 @@ async def test_updates_that_cannot_be_are_refused_before_they_are_sent(config: P
         for key in wrong:
             with pytest.raises(InvalidArgumentError, match="refused"):
                 await table.get(key)
-            with pytest.raises(InvalidArgumentError, match="refused"):
-                await table.mapping_of_pairs().getitem(key)
         for key in ("aaaa", 4, (b"aaaa", b"x"), TableKey(b"aaaa", b"x")):
             with pytest.raises(InvalidArgumentError, match="plain"):
                 await plain.put(key, b"")  # type: ignore[arg-type]
@@ -316,7 +314,6 @@ async def test_updates_that_cannot_be_are_refused_before_they_are_sent(config: P
             await plain.put(b"aaaa", b"", KeyValueVersion(0, -2))
         refused: list[Callable[[], object]] = [
             lambda: plain.family(b"aaaa"),
-            lambda: table.mapping(),
             lambda: table.keys(prefix=b"a", between=(b"aa", None)),
             lambda: table.keys(secondary_prefix=b"a"),
             lambda: table.keys(primary=b"aa", secondary_prefix=b"0", secondary_between=(b"0001", None)),
@@ -465,8 +462,7 @@ async def test_versions_hold_after_compaction(config: PravegaConfig) -> None:
             await table.put(b"old1", b"again", old[0])
         await table.remove(b"old1", changed)
         await table.remove(b"old2", old[1])
-        mapping = table.mapping()
-        assert await mapping.pop(b"old3") == b"old"
+        await table.remove(b"old3", old[2])
         await table.replace(b"old4", b"replaced")
         assert [entry.key.primary async for entry in table.entries(prefix=b"old")] == [b"old4"]
 
@@ -481,61 +477,20 @@ async def test_serializers(config: PravegaConfig) -> None:
         assert await table.get(("abc", "é")) == TableEntry(TableKey("abc", "é"), {"n": [1, None]}, version)
         with pytest.raises(TableKeyLengthError):
             await table.put(("abcé", "de"), 1)
-        assert [pair async for pair in table.mapping_of_pairs().items()] == [(("abc", "é"), {"n": [1, None]})]
+        assert [(each.key, each.value) async for each in table.entries()] == [
+            (("abc", "é"), {"n": [1, None]})
+        ]
         # A serializer that has no object for no bytes, in a table that has no secondary keys.
         await client.create_key_value_table("flat", PLAIN)
         flat = await client.key_value_table(
             "flat", JsonSerializer(), primary_keys=JsonSerializer(), secondary_keys=JsonSerializer()
         )
         await flat.put(1234, [5])
-        assert await flat.mapping().get(1234) == [5]
+        assert value_of(await flat.get(1234)) == [5]
         assert [key async for key in flat.keys()] == [TableKey(1234, b"")]  # noqa: SIM118
 
 
-# --- mappings -------------------------------------------------------------------------------------
-
-
-async def test_a_table_as_an_async_mapping(config: PravegaConfig) -> None:
-    async with open_client(config) as client:
-        table = await made(client, "map", KeyValueTableConfiguration(2, 4))
-        mapping = table.mapping()
-        assert await mapping.empty()
-        with pytest.raises(KeyError):
-            await mapping.getitem(b"aaaa")
-        with pytest.raises(KeyError):
-            await mapping.delitem(b"aaaa")
-        with pytest.raises(KeyError):
-            await mapping.popitem()
-        await mapping.update({b"cccc": b"3", b"bbbb": b"2"})
-        await mapping.update([(b"dddd", b"4")])
-        await mapping.setitem(b"aaaa", b"1")
-        assert [item async for item in mapping.items()] == [
-            (b"aaaa", b"1"), (b"bbbb", b"2"), (b"cccc", b"3"), (b"dddd", b"4"),
-        ]  # fmt: skip
-        assert [key async for key in mapping] == [b"aaaa", b"bbbb", b"cccc", b"dddd"]
-        assert [value async for value in mapping.values()] == [b"1", b"2", b"3", b"4"]
-        assert await mapping.length() == 4
-        assert not await mapping.empty()
-        assert await mapping.contains(b"cccc")
-        assert await mapping.setdefault(b"aaaa", b"9") == b"1"
-        assert await mapping.setdefault(b"eeee", b"5") == b"5"
-        assert await mapping.pop(b"cccc") == b"3"
-        assert await mapping.pop(b"cccc", None) is None
-        assert await mapping.get(b"cccc", b"none") == b"none"
-        assert await mapping.popitem() == (b"aaaa", b"1")
-        await mapping.clear()
-        assert await mapping.length() == 0
-
-        pairs = await made(client, "map-of-pairs", PAIRS)
-        mine = pairs.family(b"aa").mapping()
-        await mine.update({b"0002": b"two", b"0001": b"one"})
-        await pairs.put((b"bb", b"0001"), b"other")
-        assert [key async for key in mine] == [b"0001", b"0002"]
-        every = pairs.mapping_of_pairs()
-        assert await every.getitem(TableKey(b"aa", b"0002")) == b"two"
-        assert [key async for key in every] == [(b"aa", b"0001"), (b"aa", b"0002"), (b"bb", b"0001")]
-        await mine.clear()
-        assert [key async for key in every] == [(b"bb", b"0001")]
+# --- the blocking twin ----------------------------------------------------------------------------
 
 
 def test_the_blocking_twin(config: PravegaConfig) -> None:
@@ -599,6 +554,20 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
         assert mapping.popitem() == (b"aaaa", b"1")
         mapping.clear()
         assert len(mapping) == 0
+        with pytest.raises(InvalidArgumentError, match="secondary keys: use mapping_of_pairs"):
+            table.mapping()
+        pairs = table.mapping_of_pairs()
+        for key in (b"aa", "aa", 7, None, (b"aa",), (b"aa", b"0001", b""), ("aa", b"0001")):
+            with pytest.raises(InvalidArgumentError, match="table " + str(table.name)):
+                pairs[key]  # type: ignore[index]
+        mine = table.family(b"dd").mapping()
+        mine.update({b"0002": b"two", b"0001": b"one"})
+        pairs[TableKey(b"ee", b"0001")] = b"other"
+        assert list(mine) == [b"0001", b"0002"]
+        assert pairs[TableKey(b"dd", b"0002")] == b"two"
+        assert list(pairs) == [(b"dd", b"0001"), (b"dd", b"0002"), (b"ee", b"0001")]
+        mine.clear()
+        assert list(pairs) == [(b"ee", b"0001")]
         assert client.delete_key_value_table("flat")
         assert not client.key_value_table_exists("flat")
 
@@ -654,14 +623,17 @@ async def test_one_insert_of_many_wins_and_every_pop_gives_something_else(config
         await table.put_many([(b"%04d" % n, b"") for n in range(40)])
         popped: list[bytes] = []
 
-        async def pop() -> None:
-            for _ in range(10):
-                popped.append((await table.mapping().popitem())[0])
+        def pop(mapping: blocking.TableMapping[bytes, bytes]) -> None:
+            popped.extend(mapping.popitem()[0] for _ in range(10))
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(4):
-                nursery.start_soon(pop)
-        assert sorted(popped) == [b"%04d" % n for n in range(40)]
+        with blocking.open_client(config) as other:
+            mapping = other.key_value_table("race").mapping()
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(trio.to_thread.run_sync, pop, mapping)
+            assert sorted(popped) == [b"%04d" % n for n in range(40)]
+            with pytest.raises(KeyError):
+                await trio.to_thread.run_sync(mapping.popitem)
 
         total: list[bytes] = []
 

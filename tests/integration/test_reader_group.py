@@ -9,6 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count, islice
 from time import monotonic
+from uuid import UUID, uuid4
 
 import pytest
 import trio
@@ -40,6 +41,7 @@ from pravega_wire.errors import (
     CheckpointTimeoutError,
     ClosedError,
     ConcurrentUseError,
+    ConnectionLostError,
     DataLossError,
     InvalidArgumentError,
     InvalidStreamCutError,
@@ -47,14 +49,17 @@ from pravega_wire.errors import (
     ReaderGroupError,
     ReaderGroupNotFoundError,
     ReinitializationRequiredError,
+    ScopeNotFoundError,
     StreamNotFoundError,
 )
 from pravega_wire.protocol import group_algorithm
 from pravega_wire.protocol.group_algorithm import Change
-from pravega_wire.protocol.group_state import GroupUpdate, UpdateCheckpointPublished
+from pravega_wire.protocol.group_state import GroupStateFormat, GroupUpdate, UpdateCheckpointPublished
+from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.stream import reader_group
-from pravega_wire.stream.group_link import GroupLink
+from pravega_wire.stream.group_link import GroupLink, initial_state, to_controller
 from pravega_wire.stream.opening import opening
+from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.testing import FaultProxy
 from tests.cancelling import cancelled_at
 from tests.faults.support import assert_exactly, event_of, scale_to
@@ -613,11 +618,8 @@ async def test_a_checkpoint_withdrawn_without_a_server(
     config: PravegaConfig,
     fault_proxy: FaultProxy,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A call that is cancelled ends, and says what may be left."""
-    monkeypatch.setattr(reader_group, "_WITHDRAW_SECONDS", 0.5)
-
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         async with group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
@@ -903,6 +905,196 @@ async def test_groups_are_created_once(config: PravegaConfig) -> None:
             await client.create_reader_group("h", ["missing"])
 
 
+MISSING = ScopedStream("missing", "missing")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ReaderGroupConfig.of([MISSING]),
+        ReaderGroupConfig.of([StreamCut(MISSING, {0: 0})]),
+        ReaderGroupConfig.of([MISSING], retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT),
+    ],
+    ids=["from the head", "from a cut", "with retention"],
+)
+async def test_a_group_on_a_missing_stream_is_not_begun(
+    config: PravegaConfig, wanted: ReaderGroupConfig
+) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        with pytest.raises(StreamNotFoundError, match="missing/missing"):
+            await client.create_reader_group("g", wanted)
+        assert not await client.reader_group_exists("g")
+        assert await client.list_reader_groups() == []
+        assert await client.create_reader_group("g", ["s"]) is True
+        with pytest.raises(ScopeNotFoundError):
+            await client.create_reader_group("missing/g", wanted)
+        assert not await client.reader_group_exists("missing/g")
+
+
+async def test_a_group_whose_stream_was_deleted_exists(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        assert await client.create_reader_group("g", ["s"]) is True
+        await client.delete_stream("s", seal=True)
+        assert await client.create_reader_group("g", ["s"]) is False
+
+
+async def register(client: PravegaClient, name: str, wanted: ReaderGroupConfig) -> UUID:
+    """What a process does that dies before it writes the group's state."""
+    group_id = uuid4()
+    group = to_controller(client.config.resolve(name), wanted.with_identity(0, group_id))
+    await client._core.controller.create_reader_group(group)
+    return group_id
+
+
+async def reads(client: PravegaClient, name: str) -> None:
+    """Check that a group on the stream "s" can be used."""
+    await write(client, "s", 0, 3)
+    async with client.reader_group(name) as group, group.reader("a") as reader:
+        await take(reader, 3)
+
+
+@pytest.mark.parametrize("streams", [["s"], ["other"], ["missing"]])
+@pytest.mark.parametrize("state", ["empty", "given up", "deleted"])
+async def test_a_group_that_was_half_created_is_created_again(
+    config: PravegaConfig, streams: list[str], state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_group, "_FINISH_SECONDS", 0.1)
+    async with open_client(config) as client:
+        for stream in ("s", "other"):
+            await client.create_stream(stream, 1)
+        await register(client, "g", ReaderGroupConfig.of(map(config.resolve, streams)))
+        controller, scope = client._core.controller, str(config.default_scope)
+        if state == "deleted":
+            await controller.seal_stream(scope, "_RGg")
+            await controller.delete_stream(scope, "_RGg")
+        elif state == "given up":
+            async with client.revisioned_stream("_RGg") as records:
+                await records.write_unconditionally(UpdateRecord(()).encode())
+        if state != "deleted":
+            with pytest.raises(ReaderGroupNotFoundError, match="no state yet"):
+                await client.reader_group("g")
+        assert await client.create_reader_group("g", ["s"]) is True
+        assert await client.create_reader_group("g", ["s"]) is False
+        await reads(client, "g")
+
+
+async def test_a_group_that_another_process_is_creating_is_waited_for(config: PravegaConfig) -> None:
+    """It is not taken for one that was left."""
+
+    async with open_client(config) as client:
+        for stream in ("s", "other"):
+            await client.create_stream(stream, 1)
+        group, wanted = config.resolve("g"), ReaderGroupConfig.of([config.resolve("s")])
+        group_id = await register(client, "g", wanted)
+        initial = await initial_state(client._core, wanted.with_identity(0, group_id))
+
+        async def create_another() -> None:
+            with pytest.raises(ReaderGroupError, match="another configuration"):
+                await client.create_reader_group("g", ["other"])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create_another)
+            async with client.state_synchronizer(
+                f"{group.scope}/_RG{group.name}", GroupStateFormat()
+            ) as synchronizer:
+                assert await synchronizer.initialize(initial)
+        await reads(client, "g")
+
+
+async def test_a_creation_that_fails_is_undone(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(config) as client:
+        for stream in ("s", "other"):
+            await client.create_stream(stream, 1)
+
+        async def fail(*arguments: object) -> bool:
+            raise ConnectionLostError("lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(StateSynchronizer, "initialize", fail)
+            with pytest.raises(ConnectionLostError):
+                await client.create_reader_group("g", ["other"])
+        assert not await client.reader_group_exists("g")
+        assert await client.create_reader_group("g", ["s"]) is True
+        # The group of another process is not undone.
+        await client.delete_reader_group("g")
+        await register(client, "g", ReaderGroupConfig.of([config.resolve("s")]))
+        with monkeypatch.context() as patch:
+            patch.setattr(StateSynchronizer, "initialize", fail)
+            with pytest.raises(ConnectionLostError):
+                await client.create_reader_group("g", ["s"])
+        assert await client.reader_group_exists("g")
+        assert await client.create_reader_group("g", ["s"]) is True
+        await reads(client, "g")
+
+
+async def test_a_creation_that_is_cancelled_leaves_a_group_or_none(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A slow machine may need more time to undo; then the next creation does it.
+    monkeypatch.setattr(reader_group, "_UNDO_SECONDS", 60.0)
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        wanted = ReaderGroupConfig.of([config.resolve("s")])
+        begun = 0
+        for step in count(1):
+            if not await cancelled_at(step, lambda: client.create_reader_group("g", wanted)):
+                break
+            left = await client.reader_group_exists("g")
+            begun += left
+            # What is left is a whole group.
+            if left:
+                async with client.reader_group("g") as group:
+                    assert group.config == wanted
+                assert await client.delete_reader_group("g")
+        assert step > 10
+        assert begun < step
+        await reads(client, "g")
+
+
+async def test_two_processes_create_the_same_group(config: PravegaConfig) -> None:
+    async with open_client(config) as first, open_client(config) as second:
+        await first.create_stream("s", 1)
+        for _ in range(5):
+            made: list[bool] = []
+
+            async def create(client: PravegaClient, made: list[bool] = made) -> None:
+                made.append(await client.create_reader_group("g", ["s"]))
+
+            async with trio.open_nursery() as nursery:
+                for client in (first, second, first, second):
+                    nursery.start_soon(create, client)
+            assert sorted(made) == [False, False, False, True]
+            async with first.reader_group("g") as group:
+                assert group.streams == (config.resolve("s"),)
+            assert await first.delete_reader_group("g")
+
+
+async def test_two_processes_create_different_groups_of_one_name(config: PravegaConfig) -> None:
+    async with open_client(config) as first, open_client(config) as second:
+        for stream in ("s", "t"):
+            await first.create_stream(stream, 1)
+        for _ in range(3):
+            made: dict[str, bool] = {}
+
+            async def create(client: PravegaClient, stream: str, made: dict[str, bool] = made) -> None:
+                try:
+                    made[stream] = await client.create_reader_group("g", [stream])
+                except ReaderGroupError:
+                    made[stream] = False
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(create, first, "s")
+                nursery.start_soon(create, second, "t")
+            [stream] = [each for each, is_mine in made.items() if is_mine]
+            async with first.reader_group("g") as group:
+                assert group.streams == (config.resolve(stream),)
+            assert await first.delete_reader_group("g")
+
+
 @pytest.mark.parametrize(
     "retention",
     [RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT, RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT],
@@ -1118,7 +1310,9 @@ async def test_a_reset_to_what_does_not_exist(config: PravegaConfig) -> None:
             nothing = ReaderGroupConfig.of([config.resolve("nothing")])
             with pytest.raises(StreamNotFoundError, match="nothing"):
                 await group.reset(nothing)
-            # Nothing has changed.
+            # Nothing has changed, and the readers do not look for a change.
+            await group.refresh()
+            assert not group._link.state.updating_config
             assert len(await take(reader, 5)) == 5
             assert (await group.reset([])).generation == 1
 

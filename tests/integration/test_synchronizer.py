@@ -520,7 +520,7 @@ async def test_updates_may_come_from_a_generator(config: PravegaConfig) -> None:
         await shared.update_unconditionally(each for each in (10, 20))
         assert [await each.fetch_updates() for each in (shared, other)] == [38, 38]
         for wrong in (lambda state: 5, lambda state: Add(1)):
-            with pytest.raises(ArgumentTypeError, match=r"generated must be given as a sequence"):
+            with pytest.raises(ArgumentTypeError, match=r"generated: updates must be an iterable"):
                 await shared.update(wrong)  # type: ignore[arg-type]
         assert await other.fetch_updates() == 38
 

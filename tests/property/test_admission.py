@@ -17,7 +17,16 @@ from pravega_wire import LayoutSegment, LeadingPart, ScopedStream, SegmentRange,
 from pravega_wire.errors import InvalidStreamCutError
 from pravega_wire.naming import segment_id
 from pravega_wire.types import CutOrder
-from spark_adapter.admission import Admitted, Answer, Follow, Limit, Look, Question, StreamBacklog, admit
+from spark_adapter.reading.admission import (
+    Admitted,
+    Answer,
+    Follow,
+    Limit,
+    Look,
+    Question,
+    StreamBacklog,
+    admit,
+)
 
 PARTS = 8
 """Borders of segments are at eighths of the key space."""

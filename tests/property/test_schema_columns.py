@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 
 from pravega_wire.errors import DecodeError
 from pravega_wire.schemas import AvroSchema, JsonSchema
-from spark_adapter.coding import Decode, Encode, SchemaPlan
+from spark_adapter.columns.worker import Decode, Encode, SchemaPlan
 
 Schema = Any
 

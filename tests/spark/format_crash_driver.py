@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pravega_wire import PravegaConfig
 from spark_adapter import PravegaDataSource
-from spark_adapter.options import config_options
+from spark_adapter.options.read import config_options
 
 
 def crash(reached: str) -> None:

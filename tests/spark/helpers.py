@@ -17,7 +17,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.stream.transaction import transaction_target
 from pravega_wire.sync import PravegaClient
 from pravega_wire.testing import FaultProxy
-from spark_adapter.ledger import Record, Snapshot, Staging, decode_record
+from spark_adapter.exactly_once.ledger import Record, Snapshot, Staging, decode_record
 
 
 def rows_of(batch: int, count: int = 200) -> list[tuple[str, str]]:

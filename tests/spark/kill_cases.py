@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from spark_adapter import STEPS
-from spark_adapter.ledger import Preparing, Staging
+from spark_adapter.exactly_once.ledger import Preparing, Staging
 from tests.spark.cluster import executor_of, standalone_cluster
 from tests.spark.helpers import ledger_records
 from tests.spark.kill_hooks import Victim

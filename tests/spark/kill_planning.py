@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from spark_adapter.stream_source import PravegaStreamReader
+from spark_adapter.reading.micro_batches import PravegaStreamReader
 from tests.spark.kill_source import here
 
 

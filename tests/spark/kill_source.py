@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from spark_adapter import PravegaDataSource
-from spark_adapter.commit import BatchCommitter, BatchReport
-from spark_adapter.election import ElectedCommitter
-from spark_adapter.format_sink import StreamSink
+from spark_adapter.exactly_once.driver import BatchCommitter, BatchReport
+from spark_adapter.exactly_once.election import ElectedCommitter
+from spark_adapter.writing.format_writer import StreamSink
 from tests.spark.kill_hooks import Plan, Scene
 
 _scenes: dict[int, Scene] = {}

@@ -23,7 +23,7 @@ from typing import Any, Self
 from uuid import UUID, uuid4
 
 from pravega_wire.sync import PravegaClient, open_client
-from spark_adapter.ledger import Done, LedgerState, Prepared, Preparing, SinkKey
+from spark_adapter.exactly_once.ledger import Done, LedgerState, Prepared, Preparing, SinkKey
 from tests.spark.helpers import ledger_records, read_all, staging_left
 from tests.spark.kill_hooks import Plan, Victim, command_of, end, session_members
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient
 from spark_adapter import ForeachBatchSink, register
-from spark_adapter.ledger import Done
-from spark_adapter.options import config_options
+from spark_adapter.exactly_once.ledger import Done
+from spark_adapter.options.read import config_options
 from tests.spark.helpers import ledger_records, read_all, rows_of
 
 OLDER = r"checkpoint is older than what was written"
@@ -261,7 +261,7 @@ def test_a_query_without_a_readable_checkpoint_is_compared_by_its_rows(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows decide: a repeated batch is skipped, another one is refused."""
-    monkeypatch.setattr("spark_adapter.sink._planned", lambda *arguments: None)
+    monkeypatch.setattr("spark_adapter.writing.foreach_batch._planned", lambda *arguments: None)
     query.hidden = True
     query.add(0)
     query.run()

@@ -67,6 +67,11 @@ runpy.run_module("spark_adapter.daemon", run_name="__main__", alter_sys=True)
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, env=environment()
     )
     *modules, threads = ran.stdout.split()
-    assert {"pyarrow", "pravega_wire.sync", "spark_adapter.tasks", "spark_adapter.source"} <= set(modules)
+    assert {
+        "pyarrow",
+        "pravega_wire.sync",
+        "spark_adapter.writing.partition",
+        "spark_adapter.bounded",
+    } <= set(modules)
     # A fork copies one thread only, and the locks that the others hold.
     assert threads == "1"

@@ -11,9 +11,10 @@ import pytest
 from pravega_wire import TxnStatus
 from pravega_wire.errors import TransactionUnknownError
 from pravega_wire.sync import PravegaClient
-from spark_adapter.commit import AttemptResult, BatchCommitter
-from spark_adapter.journal import Journal
-from spark_adapter.ledger import SinkKey
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.driver import BatchCommitter
+from spark_adapter.exactly_once.journal import Journal
+from spark_adapter.exactly_once.ledger import SinkKey
 
 EVENTS = [[b"%d:%d" % (partition, number) for number in range(30)] for partition in range(3)]
 KEYS = [f"k{number % 7}" for number in range(30)]

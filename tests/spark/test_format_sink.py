@@ -26,8 +26,8 @@ from pravega_wire.errors import RetriesExhaustedError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
 from spark_adapter import PravegaDataSource, register
 from spark_adapter.clients import client_for
-from spark_adapter.ledger import Done, Preparing, Staging
-from spark_adapter.options import config_options
+from spark_adapter.exactly_once.ledger import Done, Preparing, Staging
+from spark_adapter.options.read import config_options
 from tests.spark.helpers import (
     assert_exactly,
     frame_of,

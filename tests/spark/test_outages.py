@@ -10,9 +10,10 @@ from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
 from spark_adapter import STEPS
-from spark_adapter.commit import AttemptResult, BatchCommitter
-from spark_adapter.journal import Journal, open_ledger
-from spark_adapter.ledger import SinkKey, Staging, encode_record
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.driver import BatchCommitter
+from spark_adapter.exactly_once.journal import Journal, open_ledger
+from spark_adapter.exactly_once.ledger import SinkKey, Staging, encode_record
 from tests.spark.helpers import ledger_records, outage, read_all, staging_left
 
 EVENTS = [f"{number},{'x' * number}" for number in range(20)]

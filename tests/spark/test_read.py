@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pravega_wire import PravegaConfig, StreamCut
 from pravega_wire.errors import DataLossError, InvalidArgumentError
 from pravega_wire.sync import PravegaClient
-from spark_adapter import EVENT_SCHEMA, read_df, read_rdd, register, source
+from spark_adapter import EVENT_SCHEMA, bounded, read_df, read_rdd, register
 from spark_adapter.datasource import PravegaDataSource
-from spark_adapter.options import config_options
+from spark_adapter.options.read import config_options
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def test_columns_and_partitions_are_chosen(
     pandas: bool,
 ) -> None:
     """Without pandas, which PySpark asks for in mapInArrow, a data source gives the same rows."""
-    monkeypatch.setattr(source, "_has_pandas", lambda: pandas)
+    monkeypatch.setattr(bounded, "_has_pandas", lambda: pandas)
     whole = read_df(spark, config, written.name, columns=["offset", "stream", "event", "segment_id"])
     plan = whole._jdf.queryExecution().toString()
     assert ("MapInArrow" in plan) == pandas

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pravega_wire.sync import open_client
 from pravega_wire.testing import standalone
 from spark_adapter import read_df, register
-from spark_adapter.options import config_options
+from spark_adapter.options.read import config_options
 from tests.spark.helpers import assert_exactly, frame_of, rows_of
 
 

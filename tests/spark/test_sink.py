@@ -25,8 +25,8 @@ from pravega_wire.errors import (
 from pravega_wire.sync import PravegaClient
 from spark_adapter import STEPS, ForeachBatchSink
 from spark_adapter.clients import client_for
-from spark_adapter.commit import BatchReport
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once.driver import BatchReport
+from spark_adapter.exactly_once.ledger import (
     Done,
     Prepared,
     Preparing,

@@ -22,10 +22,10 @@ from pravega_wire.errors import (
 )
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
-from spark_adapter.admission import Limit
-from spark_adapter.arrow_reader import arrow_batches, batches_of
-from spark_adapter.options import ReadOptions, config_options
-from spark_adapter.planner import StreamPlanner, batch_ranges
+from spark_adapter.options.read import ReadOptions, config_options
+from spark_adapter.reading.admission import Limit
+from spark_adapter.reading.arrow import arrow_batches, batches_of
+from spark_adapter.reading.stream_planner import StreamPlanner, batch_ranges
 from tests.spark.helpers import outage
 
 Pair = tuple[str, bytes]
@@ -308,7 +308,9 @@ def test_truncated_data_fails_the_query_or_is_counted(
         report = query.planner.report()
         assert report is not None
         assert (report["skipped_bytes"], report["skipped_segments_of_unknown_size"]) == (lost, 0)
-    said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.planner"]
+    said = [
+        each.getMessage() for each in caplog.records if each.name == "spark_adapter.reading.stream_planner"
+    ]
     assert len(said) == 4  # two segments, two queries
     assert all(f"stream spark/{stream}, segment spark/{stream}/" in each for each in said)
     assert lenient.again(0) == []  # a batch that is gone as a whole
@@ -340,7 +342,7 @@ def test_what_is_truncated_before_a_task_reads_it(
         for row in batch.column("event")
     ]
     check(events, kept)
-    said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.surviving"]
+    said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.reading.skip_lost"]
     assert said == [
         f"stream spark/{stream}, segment {part.segment}: skipped {cut.positions[part.segment_id]} bytes from "
         "offset 0 that were truncated before a task had read them"

@@ -15,7 +15,7 @@ from pravega_wire import PravegaConfig, RetentionPolicy, ScalingPolicy, ScopedSt
 from pravega_wire.errors import ScopeNotFoundError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient, open_client
 from spark_adapter import create_if_missing, metadata_df, register
-from spark_adapter.creating import Creation, ensure_stream
+from spark_adapter.options.creating import Creation, ensure_stream
 
 
 def table(spark: SparkSession, config: PravegaConfig, name: str, **options: str) -> DataFrame:

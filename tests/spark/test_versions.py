@@ -19,7 +19,7 @@ from pravega_wire import PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, MissingExtraError
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.sync import PravegaClient
-from spark_adapter import ForeachBatchSink, read_df, read_rdd, register, source
+from spark_adapter import ForeachBatchSink, bounded, read_df, read_rdd, register
 from spark_adapter.schemas import TypedSerializer, from_pravega, to_pravega
 from spark_adapter.versions import HAS_DATA_SOURCES
 from tests.spark.helpers import (
@@ -100,7 +100,7 @@ def test_read_df(
     assert {(row.scope, row.stream) for row in rows} == {("spark", stream)}
     assert frame.where("offset > 100").count() < len(EVENTS) == frame.count()
     assert len(read_df(spark, config, stream, columns="event").take(3)) == 3
-    monkeypatch.setattr(source, "_has_pandas", lambda: False)
+    monkeypatch.setattr(bounded, "_has_pandas", lambda: False)
     if HAS_DATA_SOURCES:
         assert read_df(spark, config, stream).collect() == rows
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 from uuid import uuid4
@@ -12,26 +14,39 @@ import pytest
 import trio
 
 from pravega_wire import (
+    BoundaryIndex,
+    Checkpoint,
+    EventPointer,
     KeyValueTableConfiguration,
+    KeyValueVersion,
+    Position,
     PravegaClient,
     PravegaConfig,
     ReaderGroupConfig,
     RetentionPolicy,
+    Revision,
     ScalingPolicy,
     ScopedStream,
     SegmentRange,
     StreamConfiguration,
     StreamCut,
+    Watermark,
     WatermarkAssigner,
     aio,
     open_client,
     sync,
 )
+from pravega_wire.archive import Manifest
+from pravega_wire.cdc import latest_rows
+from pravega_wire.checks import check_text
+from pravega_wire.cli.work.points import parse_point
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
-from pravega_wire.ingest import FileIngester, FixedCount
-from pravega_wire.serializers import BytesSerializer
+from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
+from pravega_wire.serializers import BytesSerializer, Utf8Serializer
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths
+from spark_adapter.options.read import columns_of, decode_ranges
+from spark_adapter.schemas import ChangeRows
 
 S = ScopedStream("s", "t")
 NAN, INF = float("nan"), float("inf")
@@ -51,7 +66,10 @@ def _released() -> memoryview:
     return view
 
 
-EVENTS: tuple[object, ...] = (None, 5, NAN, object())
+ONE: tuple[object, ...] = ("abc", b"abc", bytearray(b"abc"), memoryview(b"abc"))
+"""Things that can be iterated over, and are never meant as several."""
+
+EVENTS: tuple[object, ...] = (None, 5, NAN, object(), *ONE)
 
 
 async def _receive(client: PravegaClient, value: Any) -> None:
@@ -160,12 +178,42 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     "routing_keys": (
         lambda c, v: c.event_writer("t").write_events([b"x"], v),
         "^routing_keys for the writer of s/t",
-        (5, NAN, object()),
+        (5, NAN, object(), *ONE[1:]),
+    ),
+    "texts": (
+        lambda c, v: c.event_writer("t", serializer=Utf8Serializer()).write_events(v),
+        "^events for the writer of s/t must be an iterable, not",
+        ONE,
+    ),
+    "batch of texts": (
+        lambda c, v: c.event_writer("t", serializer=Utf8Serializer()).write_batch(v),
+        "^events for the writer of s/t must be an iterable, not",
+        ONE,
+    ),
+    "numbered texts": (
+        lambda c, v: c.resumable_writer("t", uuid4(), serializer=Utf8Serializer()).write_events(v),
+        "^events for the writer of s/t must be an iterable, not",
+        ONE,
+    ),
+    "segments to seal": (
+        lambda c, v: c.scale_stream("t", v, [(0.0, 1.0)]),
+        "^seal",
+        (*ONE, 5),
+    ),
+    "new ranges": (lambda c, v: c.scale_stream("t", [0], v), "^new_ranges", (*ONE, 5)),
+    "merged": (lambda c, v: c.merge_staging("t", uuid4(), v), "^staging_ids", (*ONE, 5)),
+    "deleted": (lambda c, v: c.delete_staging("t", uuid4(), v), "^staging_ids", (*ONE, 5)),
+    "ranges": (lambda c, v: c.read_ranges(v), "^ranges", (*ONE, 5)),
+    "asked": (lambda c, v: c.leading_parts(v), "^asked", (*ONE, 5)),
+    "a group's streams": (
+        lambda c, v: c.create_reader_group("g", v),
+        "^the streams of a reader group",
+        (*ONE[1:], 5, None),
     ),
     "routing_keys of an array": (
         lambda c, v: c.event_writer("t").write_events(pa.array([b"x"]), v),
         "^routing_keys for the writer of s/t",
-        (0, 5, NAN, object()),
+        (0, 5, NAN, object(), *ONE[1:]),
     ),
     "numbered events": (
         lambda c, v: c.resumable_writer("t", uuid4()).write_events(v),
@@ -179,7 +227,7 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     ),
     "memoryview": (
         lambda c, v: c.event_writer("t").write_event(v),
-        "an event must not be a memoryview that was released",
+        "an event is a memoryview that has been released",
         (_released(),),
     ),
     "partitioner": (
@@ -228,7 +276,8 @@ async def test_a_call_refuses_what_it_cannot_use(call: str) -> None:
 
 
 OF_WRITERS = [
-    "events", "batch", "routing_keys", "routing_keys of an array", "numbered events", "numbered batch",
+    "events", "batch", "texts", "batch of texts", "numbered texts",
+    "routing_keys", "routing_keys of an array", "numbered events", "numbered batch",
     "memoryview", "partitioner", "partitioner's result",
 ]  # fmt: skip
 """Those of the above that the facades read in threads of their own."""
@@ -273,6 +322,17 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     "scaling": (lambda v: StreamConfiguration(scaling=v), "ScalingPolicy", (4, None)),
     "retention": (lambda v: StreamConfiguration(retention=v), "RetentionPolicy", (4, "1d")),
     "tags": (lambda v: StreamConfiguration(tags=[v]), "tag", (5, None, "", "\ud800")),  # type: ignore[arg-type]
+    "several tags": (lambda v: StreamConfiguration(tags=v), "stream configuration: tags", (*ONE, 5, None)),
+    "group streams": (ReaderGroupConfig.of, "^the streams of a reader group", (*ONE[1:], 5, None)),
+    "group ends": (lambda v: ReaderGroupConfig.of([S], ends=v), "^ends", (*ONE, 5, None, ["s/t"], [S])),
+    "group cuts": (ReaderGroupConfig.of([S]).starting_at, "^cuts", (*ONE, 5, None, ["s/t"], [S])),
+    "samples": (SequenceSource, "^samples", (*ONE, 5, iter([]))),
+    "argv": (PravegaConfig.from_arguments, "^argv", (*ONE, 5)),
+    "watermark": (lambda v: Watermark.of(0, 1, v), "^the positions of a watermark", (*ONE, 5)),
+    "changes": (lambda v: latest_rows(v, ["id"]), "^changes", (*ONE, 5)),
+    "columns of a key": (lambda v: latest_rows([], v), "^key", (*ONE, 5, [])),
+    "columns": (lambda v: columns_of("columns", v), "^columns", (*ONE, 5)),
+    "key of a change": (lambda v: ChangeRows({"id": "int64"}, v), "^key", (*ONE, 5)),
     "rollover": (
         lambda v: StreamConfiguration(rollover_size_bytes=v),
         "rollover_size_bytes",
@@ -324,6 +384,109 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
 }
 
 
+HUGE = "9" * 5000
+"""More digits than Python converts to a number."""
+
+
+def packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode())).decode()
+
+
+TEXTS: dict[str, object] = {
+    "nothing": None,
+    "number": 5,
+    "bytes": b"s/t",
+    "list": ["s/t", None],
+    "object": object(),
+    "digits": HUGE,
+    "port": f"tcp://host:{HUGE}",
+    "zeros": f"tcp://host:{'0' * 5000}",
+    "port of IPv6": f"tcp://[::1]:{HUGE}",
+    "second port": f"tcp://a:1,b:{HUGE}",
+    "port of a registry": f"http://host:{HUGE}",
+    "other digits": "tcp://host:\u0661",
+    "numbers": f"{HUGE}:1",
+    "segment": f"s/t/{HUGE}.#epoch.0",
+    "revision": f"s/t/0.#epoch.0:{HUGE}:0",
+    "array": f"[{HUGE}]",
+    "object of JSON": f'{{"version":{HUGE}}}',
+    "deep": "[" * 100_000,
+    "surrogate": "\ud800",
+    "stream with a surrogate": "s/\ud800",
+    "address with a surrogate": "tcp://\ud800:1",
+    "NUL": "\0",
+    "stream with NUL": "s/t\0",
+    "address with NUL": "tcp://a\0b:1",
+    "cut with a segment": packed(f"0:s/t:{HUGE}:0:0"),
+    "cut with an offset": packed(f"0:s/t:0:0:{HUGE}"),
+    "cut with NUL": packed("0:s/t\0:0:0:0"),
+    "equals": f"{HUGE}={HUGE}",
+}
+
+PARSERS: dict[str, Callable[[Any], object]] = {
+    "stream": ScopedStream.parse,
+    "scope": lambda v: ScopedStream(v, "t"),
+    "name": lambda v: ScopedStream("s", v),
+    "resolved": lambda v: PravegaConfig().resolve(v),
+    "cut": StreamCut.from_text,
+    "revision": Revision.from_text,
+    "pointer": EventPointer.from_text,
+    "position": Position.from_text,
+    "checkpoint": Checkpoint.from_text,
+    "version": KeyValueVersion.from_text,
+    "boundaries": BoundaryIndex.from_text,
+    "manifest": Manifest.from_json,
+    "ranges": lambda v: decode_ranges(S, v),
+    "point": lambda v: parse_point(v) if isinstance(v, str) else check_text("point", v),
+    "controllers": lambda v: PravegaConfig(controller_uri=v),
+    "several controllers": lambda v: PravegaConfig.from_defaults(controller_uri=["tcp://a:1", v]),
+    "controllers in the environment": lambda v: PravegaConfig.from_defaults(
+        env={"PRAVEGA_CONTROLLER_URI": v}
+    ),
+    "controllers in an argument": lambda v: PravegaConfig.from_arguments(["--controller", v]),
+    "connections in an argument": lambda v: PravegaConfig.from_arguments(["--max-connections-per-store", v]),
+    "seconds in an argument": lambda v: PravegaConfig.from_arguments(["--operation-timeout", v]),
+    "arguments": PravegaConfig.from_namespace,
+    "registry": lambda v: PravegaConfig(schema_registry_uri=v),
+}
+# Among what is tried, these are right.
+RIGHT = {
+    ("registry", "nothing"),
+    ("controllers in the environment", "nothing"),
+}
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_what_cannot_be_parsed_is_refused(parser: str) -> None:
+    for name, text in TEXTS.items():
+        if (parser, name) in RIGHT:
+            continue
+        with pytest.raises(InvalidArgumentError):
+            PARSERS[parser](text)
+            raise AssertionError(f"{name} was taken")
+
+
+def test_a_message_does_not_repeat_thousands_of_digits() -> None:
+    for parser in ("stream", "controllers", "revision", "pointer", "version", "cut", "point"):
+        for name in ("digits", "port", "second port", "numbers", "segment", "equals"):
+            with pytest.raises(InvalidArgumentError) as caught:
+                PARSERS[parser](TEXTS[name])
+            assert len(caught.value.message) < 400, f"{parser}, {name}"
+
+
+@pytest.mark.parametrize("name", ["_system2", "_abc", "_", "__", "a_b"])
+async def test_names_with_an_underscore_are_not_created(name: str) -> None:
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+    async with open_client(config) as client:
+        for create in (client.create_scope, client.create_stream):
+            with pytest.raises(InvalidArgumentError, match="illegal characters"):
+                await create(name)
+        with pytest.raises(InvalidArgumentError, match="illegal characters"):
+            await client.create_reader_group(name, "t")
+        with pytest.raises(InvalidArgumentError, match="illegal characters"):
+            await client.create_key_value_table(name, KeyValueTableConfiguration(1, 4))
+
+
 @pytest.mark.parametrize("made", VALUES)
 def test_a_value_refuses_what_it_cannot_hold(made: str) -> None:
     make, name, values = VALUES[made]
@@ -358,6 +521,15 @@ def test_half_of_a_surrogate_pair_as_a_key_of_an_arrow_array_is_refused() -> Non
     with pytest.raises(InvalidArgumentError, match="routing keys"):
         key_column(["fine", "\ud800"], 2)
     assert key_column(["fine", None], 2).type == pa.string()
+
+
+def test_a_reader_group_takes_one_stream() -> None:
+    cut = StreamCut(S, {0: 5})
+    assert ReaderGroupConfig.of(str(S)) == ReaderGroupConfig.of(S) == ReaderGroupConfig.of([S])
+    assert (
+        ReaderGroupConfig.of(cut) == ReaderGroupConfig.of([cut]) == ReaderGroupConfig.of(S).starting_at(cut)
+    )
+    assert ReaderGroupConfig.of(S, ends=cut) == ReaderGroupConfig.of([S], ends=[cut])
 
 
 def test_a_reader_group_takes_full_names() -> None:

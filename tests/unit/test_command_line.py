@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 from array import array
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO, RawIOBase
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +29,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire import ScopedStream, StreamCut, Watermark, WatermarkSegment
-from pravega_wire.cli import read, settings
+from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark, WatermarkSegment, trouble
+from pravega_wire.cli import frame, read, server, settings
 from pravega_wire.cli.common import AbsentError, Exit, exit_code
 from pravega_wire.cli.frame import Session, SharedOption
 from pravega_wire.cli.main import main
@@ -314,6 +316,9 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["stream", "create", "s/t", "--keep-time", "soon"], "'soon' is not a length of time"),
         (["group", "describe", "s/a b"], "the group name 'a b' has illegal characters"),
         (["table", "get", "s/a_b", "k"], "the table name 'a_b' has illegal characters"),
+        (["dissect", "x", "--store", "a:1"], "'x' is not a port, which is a number from 0 to 65535"),
+        (["dissect", "65536", "--store", "a:1"], "'65536' is not a port"),
+        (["dissect", "12346"], "Missing option '--store' (try: pravega-wire dissect --help)"),
         (["read"], "Missing argument 'STREAM' (try: pravega-wire read --help)"),
         (["read", "s/t", "--from"], "'--from' requires an argument (try: pravega-wire read --help)"),
         (["stream", "create", "s/t", "--keep-size", "9" * 400], "is too large: the largest size is"),
@@ -322,8 +327,6 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["read", "s/t", "--group", ""], "the name of the group is empty"),
         (["read", "s/"], "the name of the stream is empty"),
         (["table", "get", "", "k"], "the name of the table is empty"),
-        (["dissect", "12346"], "Missing option '--store' (try: pravega-wire dissect --help)"),
-        (["dissect", "65536", "--store", "a:1"], "65536 is not in the range 0<=x<=65535"),
     ],
 )
 def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,6 +348,8 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
         (["stream", "create", "s/t", "--keep-time", "1d", "--keep-size", "1G"], "choose one"),
         (["stream", "create", "s/t", "--scale-factor", "2"], "a scale factor needs a rate"),
         (["stream", "create", "t"], "has no scope"),
+        (["stream", "create", "t"], "--scope"),
+        (["stream", "list"], "--scope"),
         (["stream", "delete", "s/t"], "add --yes"),
         (["scope", "delete", "s"], "add --yes"),
         (["stream", "seal", "s/t"], "add --yes"),
@@ -495,6 +500,91 @@ def test_a_signal_while_modules_are_imported(
     assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
 
 
+LAST = """
+import os, signal, sys
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=int(sys.argv.pop(1))):
+        kill(pid, number)
+last = Last()
+from pravega_wire.cli.main import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_everything_is_done(number: signal.Signals) -> None:
+    """The interpreter, which ends, would let it end the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", LAST, str(int(number)), "config", "path", "--config", "x"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
+
+
+def test_a_refusal_says_how_credentials_are_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: object) -> None:
+        raise AuthenticationError("authentication failed")
+
+    monkeypatch.setattr(Session, "call", refused)
+    assert main(["scope", "list"]) == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "error: authentication failed. No credentials are set: set the variables pravega_client_auth_method "
+        "(Basic or Bearer) and pravega_client_auth_token, or username and password in a profile\n"
+    )
+    monkeypatch.setenv("pravega_client_auth_method", "Bearer")
+    monkeypatch.setenv("pravega_client_auth_token", "abc")
+    assert main(["scope", "list"]) == Exit.USAGE
+    assert capsys.readouterr().err == "error: authentication failed\n"
+
+
+def test_help_says_how_credentials_are_set(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(credentials) set the variables pravega_client_auth_method (Basic or Bearer) and" in shown
+
+
+def test_a_server_with_tls_and_an_account_says_how_it_is_used(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from pravega_wire.testing import PravegaServer
+    from pravega_wire.testing import server as servers
+
+    asked = {}
+    made = PravegaServer(
+        "jars", "tls://127.0.0.1:9090", tmp_path, username="admin", password="a b",
+        trust_store=tmp_path / "the ca.pem", schema_registry_uri="http://127.0.0.1:9092",
+        processes=[SimpleNamespace(alive=False, ending=lambda: "it has ended")],  # type: ignore[list-item]
+    )  # fmt: skip
+
+    @contextmanager
+    def standalone(**given: object) -> Iterator[object]:
+        asked.update(given)
+        yield made
+
+    monkeypatch.setattr(servers, "standalone", standalone)
+    # A server that runs already cannot be asked for this.
+    monkeypatch.setenv("PRAVEGA_CONTROLLER_URI", "tcp://127.0.0.1:1")
+    assert server.main(["standalone", "--tls", "--auth", "--schema-registry"]) == 1
+    assert (asked["kind"], asked["tls"], asked["auth"]) == ("jars", True, True)
+    out, error = capsys.readouterr()
+    assert out == "tls://127.0.0.1:9090\n"
+    exported = subprocess.run(
+        ["sh", "-c", "\n".join(each for each in error.splitlines() if each.startswith("  export")) + "\nenv"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(each.partition("=")[::2] for each in exported.stdout.splitlines())
+    assert PravegaConfig.from_defaults(env=found) == made.config()
+
+
 def test_more_exit_codes() -> None:
     assert exit_code(StreamNotFoundError("x")) == exit_code(AbsentError("x")) == Exit.NOTHING
     final = [MissingExtraError("x"), TableKeyBadVersionError("x"), ScopeNotEmptyError("x")]
@@ -554,6 +644,73 @@ def test_arguments_that_are_not_utf_8(capsys: pytest.CaptureFixture[str]) -> Non
     assert keys.split(b"k\xffe") == (b"e", "k")
     with pytest.raises(InvalidArgumentError, match="after a key"):
         keys.split(b"k")
+
+
+# --- warnings -------------------------------------------------------------------------------------
+
+AWAY = "no connection to 127.0.0.1:1: connection refused: nothing listens there; trying until "
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_command_that_waits_for_a_server_says_so(terminal: bool) -> None:
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "pravega_wire.cli", "scope", "list", "--json"],
+        cwd=ROOT,
+        env=os.environ | {"PRAVEGA_CONTROLLER_URI": "tcp://127.0.0.1:1", "PRAVEGA_OPERATION_TIMEOUT": "6"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as errors:
+        # It is said before the command ends.
+        first = errors.read(1)
+        assert asking.poll() is None
+        shown = first
+        try:
+            while part := errors.read(4096):
+                shown += part
+        except OSError:
+            pass  # a terminal whose other end is closed
+    out, _ = asking.communicate()
+    warning, error = shown.decode().splitlines()
+    assert warning == (
+        f"warning: controller call listScopes for all scopes: {AWAY}6 s have passed "
+        "(operation_timeout or controller_deadline)"
+    )
+    assert error.startswith("error: ")
+    assert (out, asking.returncode) == (b"", Exit.FAILED)
+
+
+def test_a_command_that_ends_before_it_waited_for_long_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = threading.active_count()
+    monkeypatch.setattr(trouble, "_told", {})
+    monkeypatch.setattr(frame, "_PATIENCE_SECONDS", 1000.0)
+    words = ["scope", "list", "--controller", "tcp://127.0.0.1:1", "--operation-timeout", "0.2"]
+    assert main(words) == Exit.FAILED
+    assert len(trouble._told) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    for each in threading.enumerate():
+        if isinstance(each, threading.Timer):
+            each.join(60)
+    assert threading.active_count() <= threads
+
+
+def test_what_else_the_client_warns_of_is_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with frame.warning():
+        logging.getLogger("pravega_wire.stream.skipping").warning("%d bytes\nwere skipped", 7)
+        logging.getLogger("pravega_wire.stream.skipping").info("nothing")
+    logging.getLogger("pravega_wire.stream.skipping").warning("to nobody")
+    assert capsys.readouterr().err.splitlines()[0] == "warning: 7 bytes were skipped"
+
+
+def test_completion_warns_of_nothing() -> None:
+    words = {"COMP_WORDS": "pravega-wire stream describe ", "COMP_CWORD": "3"}
+    complete = {"_PRAVEGA_WIRE_COMPLETE": "bash_complete", "PRAVEGA_OPERATION_TIMEOUT": "0.2"}
+    code, out, error = in_shell("$w", **words, **complete)
+    assert (code, out.strip(), error) == (0, "", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -1144,33 +1301,39 @@ def test_the_verdict_about_clocks() -> None:
     assert "10m behind the controller's" in health.judge_clock(1000, 1600, 400).finding
 
 
-@pytest.mark.parametrize(
-    ("claimed", "prepared", "outcome", "state", "text"),
-    [
-        (None, False, None, "ok", "batch 3 is done, none is being written"),
-        (4, False, None, "ok", "the next run writes it again"),
-        (4, True, "COMMIT", "warning", "the next run commits it"),
-        (4, True, "WAIT", "ok", "only waits"),
-        (4, True, "REWRITE", "warning", "writes the batch again"),
-        (4, True, "EVIDENCE", "warning", "by what the stream contains"),
-        (4, True, None, "unknown", "could not be looked up"),
-    ],
-)
-def test_what_a_sink_does_next(
-    claimed: int | None, prepared: bool, outcome: str | None, state: str, text: str
-) -> None:
-    found = health.next_action(
-        last_done=3, claimed=claimed, transaction=UUID(int=1), prepared=prepared, outcome=outcome
-    )
-    assert found[0] == state
-    assert text in found[1]
+class Entries:
+    """What is installed for streams with one ending."""
+
+    def __init__(self, name: str, load: Callable[[], object]) -> None:
+        self.name = name
+        self.load = load
 
 
-def test_every_decision_of_the_adapter_has_a_text() -> None:
-    from spark_adapter.ledger import TxnOutcome
+async def test_ledgers_are_read_by_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def examine(client: object, ledger: ScopedStream) -> AsyncIterator[tuple[str, str]]:
+        yield "ok", f"read {ledger.name}"
 
-    assert {each.name for each in TxnOutcome} == {*health._OUTCOMES}
-    assert health.LEDGER_SUFFIX == __import__("spark_adapter.choice", fromlist=["x"]).LEDGER_SUFFIX
+    def fail() -> object:
+        raise MissingExtraError("it needs an extra")
+
+    async def found(*entries: Entries) -> list[tuple[str, str, str]]:
+        monkeypatch.setattr(health, "entry_points", lambda group: entries)
+        streams = [ScopedStream("s", each) for each in ("a", "a-log", "b-log")]
+        named = [ScopedStream("s", "b-log"), ScopedStream("s", "other")]
+        looked: Any = health._ledgers(None, streams, named)  # type: ignore[arg-type]
+        return [(each.check, each.state, each.finding) async for each in looked]
+
+    assert await found(Entries("-log", lambda: examine)) == [
+        ("ledger s/b-log", "ok", "read b-log"),
+        ("ledger s/other", "ok", "read other"),
+        ("ledger s/a-log", "ok", "read a-log"),
+    ]
+    missing = "it cannot be read here: it needs an extra"
+    assert await found(Entries("-log", fail)) == [
+        (f"ledger s/{each}", "unknown", missing) for each in ("b-log", "other", "a-log")
+    ]
+    nothing = "nothing is installed that can read it"
+    assert await found() == [(f"ledger s/{each}", "unknown", nothing) for each in ("b-log", "other")]
 
 
 def test_keys_and_values_of_tables() -> None:

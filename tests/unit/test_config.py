@@ -450,6 +450,7 @@ def test_addresses_of_a_schema_registry(uri: str) -> None:
         ("http://", "schema registry URI"),
         ("http://registry:0", "port 0"),
         ("http://registry:70000", "port 70000"),
+        ("http://registry:x", "not of the form host:port"),
         ("http://reg istry:80", "not a valid host name"),
         ("http://registry:80/?a=b", "query"),
         ("http://:secret@registry:80", "credentials"),

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from pravega_wire import aio, sync
+from pravega_wire import PravegaConfig, aio, sync
 from pravega_wire.aio import portal as loops
 from pravega_wire.errors import DataLossError, PravegaTimeoutError
 from pravega_wire.groups import ReaderGroupConfig
@@ -23,6 +23,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.stream.event_reader import Event, EventReader
 from pravega_wire.stream.group_link import GroupLink, _Watching
 from pravega_wire.sync import portal as threads
+from pravega_wire.transport import limits
 from pravega_wire.types import ScopedStream
 from tests.unit import test_following_reader
 
@@ -114,6 +115,8 @@ class Core:
     def __init__(self, store: Store) -> None:
         self.stores = store
         self.counters = store.counters
+        self.config = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", env={})
+        self.leaving = limits.Leaving(self.config.operation_timeout)
 
     def check_open(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,10 +20,10 @@ from h2.errors import ErrorCodes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_wire.controller import client as controller_module
 from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.errors import (
     AuthenticationError,
-    AuthError,
     ConnectError,
     ConnectionLostError,
     PravegaError,
@@ -42,6 +43,10 @@ SERVICE = "io.pravega.controller.stream.api.grpc.v1.ControllerService"
 ECHO = "/echo.Echo/echo"
 
 
+class StillAsking:
+    """No list of controllers, and no refusal."""
+
+
 class Server(grpc.GenericRpcHandler):
     """Raw bytes in, raw bytes out; what it does is said by the method's name."""
 
@@ -50,7 +55,7 @@ class Server(grpc.GenericRpcHandler):
         self.entered = threading.Event()
         self.release = threading.Event()
         self.failures = 0
-        self.listed: list[list[int] | None] = []
+        self.listed: list[list[int] | grpc.StatusCode | StillAsking] = []
         self.peers: set[str] = set()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(64),
@@ -102,11 +107,16 @@ class Server(grpc.GenericRpcHandler):
         return pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS).SerializeToString()
 
     def do_getControllerServerList(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        """Answer with the next of the lists of ports, None for a refusal."""
+        """Answer with the next of the lists of ports, or refuse with the next status."""
         ports = self.listed.pop(0)
-        if ports is None:
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "not now")
-        nodes = [pb.NodeUri(endpoint="127.0.0.1", port=port) for port in ports or ()]
+        if isinstance(ports, StillAsking):
+            self.release.wait(60)
+        elif isinstance(ports, grpc.StatusCode):
+            context.abort(ports, "Controller cluster not initialized")
+        else:
+            nodes = [pb.NodeUri(endpoint="127.0.0.1", port=port) for port in ports]
+            return pb.ServerResponse(nodeURI=nodes).SerializeToString()
+        raise AssertionError("not reached")
         return pb.ServerResponse(nodeURI=nodes).SerializeToString()
 
     def stop(self, grace: float | None = None) -> threading.Event:
@@ -421,14 +431,61 @@ async def test_the_configured_address_is_tried_after_those_that_it_has_listed(se
             await trio.to_thread.run_sync(again.stop().wait)
 
 
-async def test_controllers_are_asked_for_their_list_again_after_a_failure(server: Server) -> None:
-    server.listed = [None, [server.port]]
+NO_LIST = [
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.UNKNOWN,  # of a standalone server
+    grpc.StatusCode.UNAVAILABLE,
+]
+
+
+@pytest.mark.parametrize("status", NO_LIST)
+async def test_without_a_list_of_controllers_the_configured_address_is_used(
+    server: Server, status: grpc.StatusCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.listed = [status] * 9
     async with controller(server.port, discovery=True) as found:
-        with pytest.raises(AuthError, match="not now"):
-            await found.create_scope("a")
+        assert await found.create_scope("a")
         assert await found.create_scope("b")
-        assert await found.create_scope("c")
-    assert server.listed == []
+    # It was asked for once, and the second call did not ask again.
+    assert len(server.listed) == 8
+    [told] = [each.getMessage() for each in caplog.records if "list of controllers" in each.getMessage()]
+    assert "Controller cluster not initialized" in told
+
+
+async def test_controllers_are_asked_for_their_list_again_after_a_while(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Server()
+    refused = grpc.StatusCode.UNKNOWN
+    server.listed = [refused, refused, [other.port, server.port], refused]
+    try:
+        async with controller(server.port, discovery=True) as found:
+            monkeypatch.setattr(controller_module, "_DISCOVERY_SECONDS", 0.0)
+            for _ in range(4):
+                assert await found.create_scope("a")
+            # After the list came, its absence is news.
+            assert len([each for each in caplog.records if "list of controllers" in each.getMessage()]) == 2
+            monkeypatch.setattr(controller_module, "_DISCOVERY_SECONDS", math.inf)
+            await trio.to_thread.run_sync(server.stop(grace=None).wait)
+            assert await found.create_scope("b")
+        assert len(other.peers) == 1
+    finally:
+        await trio.to_thread.run_sync(other.stop().wait)
+
+
+@pytest.mark.parametrize("listening", [True, False])
+async def test_a_list_of_controllers_that_does_not_come_leaves_time_for_the_call(
+    server: Server, listening: bool
+) -> None:
+    server.listed = [StillAsking()] * 9
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # A peer that takes the connection and says nothing, or a controller that answers everything else.
+        port = server.port if listening else silent.getsockname()[1]
+        async with controller(port, server.port, deadline=8, discovery=True) as found:
+            assert await found.create_scope("a")
+            assert await found.create_scope("b")
+    assert len(server.listed) >= 8
 
 
 async def test_a_passing_failure_is_tried_again(server: Server) -> None:

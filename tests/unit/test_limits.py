@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any, cast
+
 import pytest
 import trio
 import trio.testing
 
-from pravega_wire.errors import ConnectionLostError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.errors import ConnectionLostError, PravegaError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.segment.store import SegmentStores
 from pravega_wire.transport.limits import (
+    Leaving,
     Limits,
+    is_hurried,
     limit,
     limited,
     note_failure,
@@ -151,3 +160,144 @@ def test_functions_of_the_user_do_not_count() -> None:
         assert trio.current_time() == started + 104.0
 
     run(main)
+
+
+async def _progress() -> None:
+    note_progress()
+
+
+async def _users_function() -> None:
+    with unlimited():
+        await trio.sleep(100.0)
+
+
+@pytest.mark.parametrize("move", [_progress, _users_function])
+def test_attempts_pause_as_long_as_the_limit_is_moved(move: Callable[[], Any]) -> None:
+    made: list[float] = []
+
+    async def attempt() -> None:
+        made.append(trio.current_time())
+        assert len(made) < 2000, "attempts without a pause"
+        if len(made) <= 200:
+            await move()
+        raise ConnectionLostError("again")
+
+    async def main() -> None:
+        stores = SegmentStores(cast("Any", None), cast("Any", None), operation_timeout=120.0)
+        with pytest.raises(RetriesExhaustedError, match="reading s/t/0: no success"):
+            await stores.retrying(attempt, "s/t/0", "reading")
+        # After the first pauses, which grow, an attempt every two seconds.
+        assert all(later - earlier >= 1.9 for earlier, later in pairwise(made[20:-1]))
+        assert len(made) > 60
+
+    run(main)
+
+
+# --- leaving --------------------------------------------------------------------------------------
+
+
+async def left(leaving: Leaving, work: Callable[[], Awaitable[None]] = trio.sleep_forever) -> str:
+    """Leave something; the outcome."""
+    try:
+        return "done" if await leaving.run(work, "leaving") else "given up"
+    except PravegaError as error:
+        return type(error).__name__
+
+
+def test_what_is_left_together_has_one_limit() -> None:
+    async def main() -> None:
+        leaving = Leaving(6.0)
+        started = trio.current_time()
+        for _ in range(3):
+            assert await left(leaving) == "PravegaTimeoutError"
+        assert 6.0 < trio.current_time() - started <= 7.0
+
+        # At the same time, too.
+        await trio.sleep(5.0)
+        started = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(left, leaving)
+                await trio.sleep(1.0)
+        assert trio.current_time() - started == 6.0
+
+    run(main)
+
+
+def test_what_is_left_later_has_a_limit_of_its_own() -> None:
+    async def main() -> None:
+        leaving = Leaving(6.0)
+
+        async def after(pause: float, work: Callable[[], Awaitable[None]]) -> float:
+            await trio.sleep(pause)
+            started = trio.current_time()
+            await left(leaving, work)
+            return trio.current_time() - started
+
+        assert await after(0.0, trio.sleep_forever) == 6.0
+        assert await after(5.0, trio.sleep_forever) == 6.0
+        # The last one has failed a moment ago, but this one's peer answers, and so does the next one's.
+        assert await after(0.0, trio.lowlevel.checkpoint) == 0.0
+        assert await after(0.0, trio.sleep_forever) == 6.0
+        await trio.sleep(5.0)
+        with pytest.raises(PravegaTimeoutError), leaving.noted():
+            raise PravegaTimeoutError("a limit of its own")
+        assert await after(0.5, trio.sleep_forever) == 5.5
+
+    run(main)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_leaving_ends_a_second_after_a_cancellation(before: bool) -> None:
+    async def main() -> None:
+        leaving = Leaving(120.0)
+        ended: list[str] = []
+        started = trio.current_time()
+        with trio.CancelScope(deadline=-math.inf if before else started + 3.0) as scope:
+            for _ in range(3):
+                # It raises no cancellation itself, so the others are left as well.
+                ended.append(await left(leaving))
+            await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+        assert ended == ["given up"] * 3
+        assert 1.0 < trio.current_time() - started - (0.0 if before else 3.0) <= 2.0
+
+    run(main)
+
+
+def test_leaving_goes_on_when_it_is_cancelled() -> None:
+    """It is not begun again: what was sent counts."""
+
+    async def main() -> None:
+        steps: list[str] = []
+
+        async def work() -> None:
+            steps.append("begun")
+            await trio.sleep(0.9)
+            steps.append("ended")
+
+        with trio.move_on_after(0.5) as scope:
+            assert await left(Leaving(120.0), work) == "done"
+            await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+        assert steps == ["begun", "ended"]
+
+    run(main)
+
+
+def test_an_error_on_leaving_leaves_unchanged() -> None:
+    async def main() -> None:
+        async def work() -> None:
+            await trio.lowlevel.checkpoint()
+            raise KeyError("work")
+
+        with pytest.raises(KeyError, match="work"):
+            await Leaving(1.0).run(work, "leaving")
+
+    run(main)
+
+
+def test_who_is_in_a_hurry() -> None:
+    hurried = [KeyboardInterrupt(), asyncio.CancelledError(), BaseExceptionGroup("", [KeyboardInterrupt()])]
+    assert all(map(is_hurried, hurried))
+    assert not any(map(is_hurried, [None, ValueError(), GeneratorExit(), SystemExit()]))

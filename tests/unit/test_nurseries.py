@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from pravega_wire.errors import ConnectError
-from pravega_wire.nurseries import first_of, lone_errors, look_up_all, run_all
+from pravega_wire.nurseries import first_of, lone_errors, look_up_all, open_lasting_nursery, run_all
 
 
 def test_calls_begin_in_their_order_a_few_at_a_time() -> None:
@@ -72,3 +72,51 @@ def test_the_first_error_of_a_group() -> None:
     first = ConnectError("first")
     group = ExceptionGroup("outer", [ExceptionGroup("inner", [first, ConnectError("second")])])
     assert first_of(group) is first
+
+
+async def test_a_lasting_nursery_works_until_a_cancelled_block_has_ended() -> None:
+    answered = trio.Event()
+    ended = False
+
+    async def serve(question: trio.Event) -> None:
+        nonlocal ended
+        try:
+            await question.wait()
+            answered.set()
+            await trio.sleep_forever()
+        finally:
+            ended = True
+
+    with trio.CancelScope() as scope:
+        async with open_lasting_nursery() as nursery:
+            question = trio.Event()
+            nursery.start_soon(serve, question)
+            try:
+                scope.cancel()
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    question.set()
+                    await answered.wait()
+                assert not ended
+    assert ended
+    assert scope.cancelled_caught
+
+
+async def test_a_failure_in_a_lasting_nursery_ends_the_block() -> None:
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise ConnectError("failed")
+
+    with pytest.raises(ConnectError, match="failed"), lone_errors():
+        async with open_lasting_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.sleep_forever()
+
+
+async def test_a_lasting_nursery_is_opened_in_a_cancelled_scope() -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with open_lasting_nursery():
+            await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught

@@ -330,6 +330,20 @@ def test_a_lost_connection_is_followed_by_another_attempt(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("ask", WAYS)
+def test_a_registry_that_is_away_is_told_once(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    with fake(b"", reply(200, GROUP)) as server:
+        ask(server.uri, "group_properties", "g")
+    # The connection was found again at once.
+    assert not caplog.messages
+    with fake(reply(503), reply(503), reply(200, GROUP)) as server:
+        ask(server.uri, "group_properties", "g")
+    assert caplog.messages == [
+        f"asking the schema registry at {server.uri}: it answered with status 503; trying up to 4 times "
+        "within 30 s (timeout)"
+    ]
+
+
+@pytest.mark.parametrize("ask", WAYS)
 def test_what_may_have_been_done_is_not_repeated(ask: Ask) -> None:
     with fake(b"", reply(201)) as server:
         with pytest.raises(SchemaRegistryUnreachableError):

@@ -80,7 +80,7 @@ def test_the_tree_of_errors_has_whole_sentences() -> None:
 
 def test_settings_options_and_arguments_are_all_there() -> None:
     from pravega_wire.config import SETTINGS
-    from spark_adapter.options import OPTIONS
+    from spark_adapter.options.read import OPTIONS
 
     for setting in SETTINGS:
         assert f"`{setting.variable}`" in PAGES["reference/settings.md"]

@@ -13,7 +13,7 @@ from pravega_wire import ScopedStream, StreamCut, Watermark
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.positions import WatermarkSegment
 from pravega_wire.sync import PravegaClient
-from spark_adapter.choice import StreamChoice, cut_before
+from spark_adapter.options.streams import StreamChoice, cut_before
 
 STREAM = ScopedStream("a", "b")
 LENGTH = 1_000_000

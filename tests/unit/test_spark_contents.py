@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_wire import StagedBytes
-from spark_adapter import contents
-from spark_adapter.contents import by_number, crc32_combine, dump_contents, join_contents, load_contents
+from spark_adapter.exactly_once import contents
+from spark_adapter.exactly_once.contents import (
+    by_number,
+    crc32_combine,
+    dump_contents,
+    join_contents,
+    load_contents,
+)
 
 pieces = st.binary(max_size=40) | st.builds(bytes, st.integers(0, 70_000))
 """Some are long enough for each byte of a length to count."""

@@ -22,9 +22,9 @@ from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.policies import ScaleType
 from pravega_wire.types import StreamCut
 from spark_adapter import create_if_missing
-from spark_adapter.creating import CREATION_OPTIONS, Creation
-from spark_adapter.options import OPTIONS
-from spark_adapter.tables import TABLES, TableRead
+from spark_adapter.options.creating import CREATION_OPTIONS, Creation
+from spark_adapter.options.read import OPTIONS
+from spark_adapter.tables.metadata import TABLES, TableRead
 
 CONFIG = PravegaConfig(controller_uri="tcp://localhost:1", default_scope="sc")
 

@@ -23,10 +23,10 @@ from pravega_wire.errors import (
     TransactionAbortedError,
     TransactionError,
 )
-from spark_adapter.election import Attempted, ElectedCommitter, HeldTransaction, sweep
-from spark_adapter.identity import PlannedBatch
-from spark_adapter.journal import Journal
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once.election import Attempted, ElectedCommitter, HeldTransaction, sweep
+from spark_adapter.exactly_once.identity import PlannedBatch
+from spark_adapter.exactly_once.journal import Journal
+from spark_adapter.exactly_once.ledger import (
     Forget,
     Preparing,
     SinkKey,
@@ -554,7 +554,7 @@ def test_withdrawing_undoes_only_what_is_its_own_and_not_prepared() -> None:
 
 
 def test_withdrawing_deletes_nothing_that_may_be_merging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_adapter.commit._END_LIMIT", 0.05)
+    monkeypatch.setattr("spark_adapter.exactly_once.driver._END_LIMIT", 0.05)
     server, session = Server(slow_aborts=NEVER), uuid4()
     attempts = staged(server, session)
     txn = attempts[0].txn

@@ -27,13 +27,13 @@ from pravega_wire.errors import (
     ScopeNotFoundError,
     StreamNotFoundError,
 )
-from spark_adapter import format_sink, tasks
-from spark_adapter.commit import AttemptResult
-from spark_adapter.election import Attempted
-from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
-from spark_adapter.journal import is_open_since
-from spark_adapter.ledger import SinkKey, Staging, decode_record, encode_record, job_query
-from spark_adapter.tasks import PartitionWriter
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.election import Attempted
+from spark_adapter.exactly_once.journal import is_open_since
+from spark_adapter.exactly_once.ledger import SinkKey, Staging, decode_record, encode_record, job_query
+from spark_adapter.writing import format_writer, partition
+from spark_adapter.writing.format_writer import Attempt, Place, _patience, batch_sink
+from spark_adapter.writing.partition import PartitionWriter
 from tests.unit.test_spark_election import Client, elected, staged
 from tests.unit.test_spark_ledger import (
     Counted,
@@ -105,10 +105,10 @@ class Whole(Client):
 def client(monkeypatch: pytest.MonkeyPatch) -> Whole:
     """The client of this process, and nothing kept from other tests."""
     client = Whole(Server())
-    monkeypatch.setattr(format_sink, "client_for", lambda config: client)
-    monkeypatch.setattr(format_sink, "HeldClient", lambda config: Held(client))
-    monkeypatch.setattr(format_sink, "_journals", {})
-    monkeypatch.setattr(format_sink, "_ensured", set())
+    monkeypatch.setattr(format_writer, "client_for", lambda config: client)
+    monkeypatch.setattr(format_writer, "HeldClient", lambda config: Held(client))
+    monkeypatch.setattr(format_writer, "_journals", {})
+    monkeypatch.setattr(format_writer, "_ensured", set())
     return client
 
 
@@ -180,11 +180,11 @@ def deleting(monkeypatch: pytest.MonkeyPatch, client: Whole) -> Deleting:
     """The client of a worker process in a task."""
     found = Deleting(Server())
     task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1)
-    monkeypatch.setattr(format_sink, "client_for", lambda config: found)
-    monkeypatch.setattr(format_sink, "HeldClient", lambda config: Held(found))
-    monkeypatch.setattr(format_sink, "TaskContext", SimpleNamespace(get=lambda: task))
-    monkeypatch.setattr(tasks, "_task", lambda: task)
-    monkeypatch.setattr(tasks, "HeldClient", lambda config: Held(found))
+    monkeypatch.setattr(format_writer, "client_for", lambda config: found)
+    monkeypatch.setattr(format_writer, "HeldClient", lambda config: Held(found))
+    monkeypatch.setattr(format_writer, "TaskContext", SimpleNamespace(get=lambda: task))
+    monkeypatch.setattr(partition, "_task", lambda: task)
+    monkeypatch.setattr(partition, "HeldClient", lambda config: Held(found))
     return found
 
 
@@ -241,10 +241,10 @@ def test_a_stream_is_not_made_anew_under_a_ledger_that_knows_its_batches(client:
         # each attempt is refused, and the second try of one as well
         for _ in range(2):
             with pytest.raises(InvalidArgumentError, match="stream s/t does not exist, but ledger s/t-s"):
-                format_sink._ensure(options, place)
+                format_writer._ensure(options, place)
         assert client.made == []
     else:
-        format_sink._ensure(options, place)
+        format_writer._ensure(options, place)
         assert client.made == [ScopedStream("s", "t")]
 
 
@@ -265,10 +265,10 @@ def test_a_stream_is_not_made_for_a_ledger_whose_scope_does_not_exist(client: Wh
     options = sink_of(job_id="j", ledger_stream=ledger)._plan.options
     if ledger.startswith("typo"):
         with pytest.raises(ScopeNotFoundError, match="ledger typo/ledger"):
-            format_sink._ensure(options, Place(job_query("j"), None, 0, uuid4()))
+            format_writer._ensure(options, Place(job_query("j"), None, 0, uuid4()))
         assert client.made == []
     else:
-        format_sink._ensure(options, Place(job_query("j"), None, 0, uuid4()))
+        format_writer._ensure(options, Place(job_query("j"), None, 0, uuid4()))
         assert client.made == [ScopedStream("s", "t")]
 
 
@@ -276,24 +276,24 @@ def test_journals_are_few_and_those_that_are_dropped_are_closed(client: Whole) -
     keys = []
     for number in range(20):
         options = sink_of(job_id=str(number))._plan.options
-        with format_sink._journal(options, Place(job_query(str(number)), None, 0, uuid4())) as journal:
+        with format_writer._journal(options, Place(job_query(str(number)), None, 0, uuid4())) as journal:
             keys.append(journal.key)
     assert keys == [SinkKey(job_query(str(number)), "s/t") for number in range(20)]
     assert len(client.ledgers) == 1
     for number in range(20):
         options = sink_of(ledger_stream=f"s/l{number}")._plan.options
-        with format_sink._journal(options, Place("q", None, 0, uuid4())):
+        with format_writer._journal(options, Place("q", None, 0, uuid4())):
             pass
-    assert len(format_sink._journals) == 8
+    assert len(format_writer._journals) == 8
     assert [each.closed for each in client.ledgers] == [True] * 13 + [False] * 8
     # two at the same time, and one that failed
-    with format_sink._journal(options, Place("q", None, 0, uuid4())):
-        with format_sink._journal(options, Place("r", None, 0, uuid4())) as inner:
+    with format_writer._journal(options, Place("q", None, 0, uuid4())):
+        with format_writer._journal(options, Place("r", None, 0, uuid4())) as inner:
             assert inner.key.query == "r"
     with pytest.raises(FencedError):
-        with format_sink._journal(options, Place("q", None, 0, uuid4())):
+        with format_writer._journal(options, Place("q", None, 0, uuid4())):
             raise FencedError("no")
-    assert sum(not each.closed for each in client.ledgers) == len(format_sink._journals) == 7
+    assert sum(not each.closed for each in client.ledgers) == len(format_writer._journals) == 7
 
 
 def test_a_job_does_not_fail_when_its_record_cannot_be_taken_out(client: Whole, caplog: Any) -> None:
@@ -411,8 +411,8 @@ def test_an_attempt_leaves_no_segments_that_the_ledger_does_not_know(
             done.append(("deleted", *ids))
 
     task = SimpleNamespace(partitionId=lambda: 1, taskAttemptId=lambda: 2)
-    monkeypatch.setattr(tasks, "_task", lambda: task)
-    monkeypatch.setattr(tasks, "HeldClient", lambda config: Held(Stages()))
+    monkeypatch.setattr(partition, "_task", lambda: task)
+    monkeypatch.setattr(partition, "HeldClient", lambda config: Held(Stages()))
 
     def gone() -> None:
         raise FencedError("its batch is finished")
@@ -517,10 +517,10 @@ def test_a_claim_says_when_the_write_was_planned(client: Whole) -> None:
     object.__setattr__(newer._plan, "began", older._plan.began + 1)
     again = pickle.loads(pickle.dumps(older))
     assert again._place() == older._place()
-    with format_sink._journal(newer._plan.options, newer._place()) as journal:
+    with format_writer._journal(newer._plan.options, newer._place()) as journal:
         assert newer._plan.committer(newer._place(), journal).claim(0)
     with pytest.raises(FencedError, match=r"started 0\.001 s after this one"):
-        with format_sink._journal(older._plan.options, older._place()) as journal:
+        with format_writer._journal(older._plan.options, older._place()) as journal:
             # whichever plan commits: the tasks' counts
             newer._plan.committer(again._place(), journal).settle(0, [Attempted("empty")])
 

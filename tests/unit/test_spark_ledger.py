@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -39,11 +39,11 @@ from pravega_wire.errors import (
     TransactionNotOpenError,
     TransactionUnknownError,
 )
-from spark_adapter.commit import STEPS, AttemptResult, BatchCommitter, BatchReport, OnOlderCheckpoint
-from spark_adapter.contents import load_contents
-from spark_adapter.identity import PlannedBatch, WrittenRows, checksum_of
-from spark_adapter.journal import Journal, open_ledger
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once.contents import AttemptResult, load_contents
+from spark_adapter.exactly_once.driver import STEPS, BatchCommitter, BatchReport
+from spark_adapter.exactly_once.identity import PlannedBatch, WrittenRows, checksum_of
+from spark_adapter.exactly_once.journal import Journal, open_ledger
+from spark_adapter.exactly_once.ledger import (
     AlreadyDone,
     Claim,
     CompareRows,
@@ -52,6 +52,7 @@ from spark_adapter.ledger import (
     LedgerState,
     NeverHeardOf,
     Older,
+    OnOlderCheckpoint,
     Prepared,
     Preparing,
     Record,
@@ -840,7 +841,7 @@ NEVER = 10**9
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for the end of a transaction."""
-    monkeypatch.setattr("spark_adapter.commit._END_LIMIT", 0.05)
+    monkeypatch.setattr("spark_adapter.exactly_once.driver._END_LIMIT", 0.05)
 
 
 def end_aborts(server: Server) -> None:
@@ -886,8 +887,28 @@ def test_a_transaction_that_is_about_to_end_is_waited_for() -> None:
     assert deleted == [0]
 
 
+def test_a_repeated_batch_deletes_nothing_of_a_prepared_one() -> None:
+    server = Server()
+    Driver(server).run(0)
+    driver = Driver(server)
+    driver.at["prepared"] = crash
+    with pytest.raises(Crash):
+        driver.run(1, [0])
+    left = set(server.staging)
+    assert len(left) == 1
+    # The transaction is open.
+    assert Driver(server).run(0).outcome == "skipped"
+    assert set(server.staging) == left
+    assert Driver(server).run(1).outcome == "recovered"
+    assert server.staging == {}
+
+
 @pytest.mark.parametrize("looks", [4, NEVER])
-def test_a_failed_batch_deletes_nothing_that_may_be_merging(short_waits: None, looks: int) -> None:
+def test_a_failed_batch_deletes_nothing_that_may_be_merging(
+    request: pytest.FixtureRequest, looks: int
+) -> None:
+    if looks == NEVER:
+        request.getfixturevalue("short_waits")
     server = Server(slow_aborts=looks)
     driver = Driver(server)
 
@@ -934,7 +955,7 @@ def test_a_large_ledger_is_compacted_in_parts(monkeypatch: pytest.MonkeyPatch) -
     names = [f"job {number}" for number in range(40)]
     for name in names:
         Driver(server, name, compact_after=10**6).run(0)
-    monkeypatch.setattr("spark_adapter.journal._SNAPSHOT_BYTES", 1000)
+    monkeypatch.setattr("spark_adapter.exactly_once.journal._SNAPSHOT_BYTES", 1000)
     # a rival's record between two parts: they say nothing, and nothing is truncated
     driver = Driver(server, "a", compact_after=1)
     driver.journal.refresh()
@@ -1196,6 +1217,7 @@ def test_records_round_trip(record: Record) -> None:
     assert decode_record(encode_record(record)) == record
 
 
+@example(b"[" * 100_000)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_garbage_is_named(data: bytes) -> None:
     with pytest.raises(CorruptedStateError):

@@ -15,9 +15,8 @@ pytest.importorskip("pyspark")
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from spark_adapter import ForeachBatchSink
-from spark_adapter.choice import Bounds, StreamChoice
-from spark_adapter.commit import AttemptResult
-from spark_adapter.options import (
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.options.read import (
     COLUMNS,
     OPTIONS,
     READS,
@@ -32,8 +31,9 @@ from spark_adapter.options import (
     read_use,
     schema_of,
 )
-from spark_adapter.sink import is_random_below
-from spark_adapter.tasks import PartitionWriter, _encode_result, decode_result
+from spark_adapter.options.streams import Bounds, StreamChoice
+from spark_adapter.writing.foreach_batch import is_random_below
+from spark_adapter.writing.partition import PartitionWriter, _encode_result, decode_result
 
 CONFIG = PravegaConfig(
     controller_uri="tls://example.org:9090",

@@ -14,10 +14,10 @@ from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import DataLossError, InvalidStreamCutError, StreamNotFoundError
 from pravega_wire.naming import segment_name
 from pravega_wire.sync import PravegaClient
-from spark_adapter import planner as module
-from spark_adapter.admission import Limit
-from spark_adapter.options import ReadOptions
-from spark_adapter.planner import StreamPlanner, batch_ranges
+from spark_adapter.options.read import ReadOptions
+from spark_adapter.reading import stream_planner as module
+from spark_adapter.reading.admission import Limit
+from spark_adapter.reading.stream_planner import StreamPlanner, batch_ranges
 
 EVENT = 10
 """Bytes of each event, with its header."""

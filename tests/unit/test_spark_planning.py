@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pravega_wire import ScopedStream, SegmentRange
 from pravega_wire.boundaries import BoundaryIndex
 from pravega_wire.sync import PravegaClient
-from spark_adapter.planning import cut_at, divided, pieces_for
+from spark_adapter.reading.partitions import cut_at, divided, pieces_for
 
 
 @given(st.lists(st.integers(1, 10_000), max_size=8), st.integers(1, 60) | st.integers(10**6, 10**9))

@@ -44,8 +44,17 @@ from pravega_wire.schemas import (
 )
 from pravega_wire.schemas.protobuf import message_class
 from pravega_wire.serializers import FunctionSerializer, JavaSerializer, JsonSerializer
-from spark_adapter import coding, versions
-from spark_adapter.coding import ChangePlan, Connection, Decode, Encode, GroupPlan, SchemaPlan, SerializerPlan
+from spark_adapter import versions
+from spark_adapter.columns import worker
+from spark_adapter.columns.worker import (
+    ChangePlan,
+    Connection,
+    Decode,
+    Encode,
+    GroupPlan,
+    SchemaPlan,
+    SerializerPlan,
+)
 from spark_adapter.schemas import ChangeRows, RegistryGroup, TypedSerializer, from_pravega, to_pravega
 
 
@@ -392,7 +401,7 @@ def test_a_process_asks_once_for_an_encoding(monkeypatch: pytest.MonkeyPatch) ->
                 raise SchemaNotFoundError("no such encoding", group=group)
             return EncodingInfo(info, VersionInfo("R", 0, 0, "Avro"), CodecType(""))
 
-    monkeypatch.setattr(coding, "_registry", lambda connection, process: Registry())
+    monkeypatch.setattr(worker, "_registry", lambda connection, process: Registry())
     first = group_of(info, {}, permissive=True)
     events = pa.array([b"\x01\0\0\0\x03\x02", b"\x01\0\0\0\x09\x02"] * 3, pa.binary())
     for decode in (first, pickle.loads(pickle.dumps(first))):  # as each task gets it

@@ -12,12 +12,12 @@ from pyspark.sql.streaming import datasource as limits
 
 from pravega_wire import ScopedStream, StreamCut
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
-from spark_adapter.admission import Limit
-from spark_adapter.choice import StreamChoice
-from spark_adapter.creating import Creation
-from spark_adapter.offsets import StreamOffset
-from spark_adapter.options import ReadOptions
-from spark_adapter.stream_source import PravegaStreamReader
+from spark_adapter.options.creating import Creation
+from spark_adapter.options.read import ReadOptions
+from spark_adapter.options.streams import StreamChoice
+from spark_adapter.reading.admission import Limit
+from spark_adapter.reading.micro_batches import PravegaStreamReader
+from spark_adapter.reading.offsets import StreamOffset
 
 
 def reader(**options: object) -> PravegaStreamReader:

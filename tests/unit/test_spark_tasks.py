@@ -14,8 +14,8 @@ from pyspark.sql import Row
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import EventTooLargeError, InvalidArgumentError
-from spark_adapter import tasks
-from spark_adapter.tasks import PartitionWriter
+from spark_adapter.writing import partition
+from spark_adapter.writing.partition import PartitionWriter
 
 CONFIG = PravegaConfig.from_defaults(controller_uri="tcp://h:1", scope="s", env={})
 
@@ -25,7 +25,7 @@ NO_TIME = -(2**63)
 
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_task", lambda: SimpleNamespace(partitionId=lambda: 5))
+    monkeypatch.setattr(partition, "_task", lambda: SimpleNamespace(partitionId=lambda: 5))
 
 
 def writer_of(**more: Any) -> PartitionWriter:
@@ -83,9 +83,9 @@ def test_what_is_no_event_is_named() -> None:
 
 
 def test_the_greatest_time_of_a_task_may_be_zero() -> None:
-    tally = tasks._Tally()
+    tally = partition._Tally()
     for timestamp in (0, -5, None):
-        tally.add(tasks.Chunk([b""], None, 0, timestamp))
+        tally.add(partition.Chunk([b""], None, 0, timestamp))
     assert tally.result(0).timestamp == 0
 
 
@@ -128,7 +128,7 @@ def test_an_event_that_is_too_large_is_named_with_its_place(
     more: dict[str, Any], name: str, listed: bool
 ) -> None:
     events: Any = [b"abc", b"", b"abcde", b"abcdef"]
-    chunk = tasks.Chunk(events if listed else pa.array(events), None, 14, None)
+    chunk = partition.Chunk(events if listed else pa.array(events), None, 14, None)
     with pytest.raises(EventTooLargeError, match="of 5 bytes in row 12 of partition 5") as caught:
         writer_of(**more)._put(Writer(), chunk, 10)
     assert str(caught.value).startswith(f"{name} has an event")

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from spark_adapter.together import at_once
+from spark_adapter.exactly_once.at_once import at_once
 
 
 def test_calls_are_made_at_the_same_time_and_give_results_in_order() -> None:

@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.format_sink import batch_sink, stream_sink
-from spark_adapter.options import config_options
-from spark_adapter.rows_json import column_to_json, json_writer, rows_to_json
-from spark_adapter.write_options import Columns, WriteOptions
+from spark_adapter.columns.rows_json import column_to_json, json_writer, rows_to_json
+from spark_adapter.options.read import config_options
+from spark_adapter.options.write import Columns, WriteOptions
+from spark_adapter.writing.format_writer import batch_sink, stream_sink
 
 STREAM = {"stream": "sc/st"}
 

@@ -1,4 +1,4 @@
-"""The blocking classes mirror the async ones: same names, same parameters, same defaults."""
+"""The blocking client: what it exports, and closing it while threads are inside."""
 
 from __future__ import annotations
 
@@ -17,92 +17,10 @@ import trio
 import pravega_wire
 from pravega_wire import Opening, PravegaConfig, ingest, open_client, sync
 from pravega_wire.errors import ClosedError, InvalidArgumentError
-from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.callers import calling_thread
-from pravega_wire.stream.client import PravegaClient
-from pravega_wire.stream.event_reader import EventReader
-from pravega_wire.stream.event_writer import EventWriter
-from pravega_wire.stream.key_value_table import KeyValueTable, TableFamily, TableIterator
-from pravega_wire.stream.reader_group import ReaderGroup
-from pravega_wire.stream.resumable import ResumableWriter
-from pravega_wire.stream.revisioned import RevisionedStream
-from pravega_wire.stream.synchronizer import StateSynchronizer
-from pravega_wire.stream.together import RangesReader
-from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
-from pravega_wire.sync import direct
+from pravega_wire.sync import direct, table_mapping
 from pravega_wire.sync.portal import Call, Portal
-
-INTERNAL = {
-    # what the appenders call
-    "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
-    # entering the context does it
-    "open",
-    # how one reader ends another
-    "close_nowait",
-    # what the blocking iterator of a table takes items from
-    "at_hand", "load", "take", "take_batch",
-    # what a synchronizer asks when it came too late
-    "read_news", "telling",
-}  # fmt: skip
-ATTRIBUTES = {
-    "txn_id", "staging_id", "events_written", "bytes_written",
-    "writer_id", "next_event_number", "events_skipped",
-}  # fmt: skip
-"""Of the async classes' instances, which reflection on a class does not see."""
-PAIRS = [
-    (PravegaClient, blocking.PravegaClient),
-    (EventWriter, blocking.EventWriter),
-    (ResumableWriter, blocking.ResumableWriter),
-    (Transaction, blocking.Transaction),
-    (StagingWriter, blocking.StagingWriter),
-    (RevisionedStream, blocking.RevisionedStream),
-    (Ack, blocking.Ack),
-    (StateSynchronizer, blocking.StateSynchronizer),
-    (ReaderGroup, blocking.ReaderGroup),
-    (EventReader, blocking.EventReader),
-    (RangesReader, blocking.RangesReader),
-    (KeyValueTable, blocking.KeyValueTable),
-    (TableFamily, blocking.TableFamily),
-    (TableIterator, blocking.TableIterator),
-]
-
-
-def public(cls: type) -> dict[str, object]:
-    return {
-        "close" if name == "aclose" else name: value
-        for name, value in inspect.getmembers(cls)
-        if not name.startswith("_")
-        and name not in INTERNAL
-        and (callable(value) or isinstance(value, property))
-    }
-
-
-@pytest.mark.parametrize(
-    ("asynchronous", "mirror"), PAIRS, ids=lambda cls: cls.__module__ + "." + cls.__name__
-)
-def test_every_method_has_a_twin(asynchronous: type, mirror: type) -> None:
-    wanted, found = public(asynchronous), public(mirror)
-    assert sorted(set(wanted) - set(found)) == []
-    # On trio the block of open_client closes a client.
-    extra = {"close"} if mirror is sync.PravegaClient else set()
-    assert sorted(set(found) - set(wanted) - ATTRIBUTES - extra) == []
-    for name, value in wanted.items():
-        if isinstance(value, property):
-            assert isinstance(found[name], property), name
-            continue
-        assert callable(value)
-        twin = found[name]
-        assert callable(twin)
-        assert not inspect.iscoroutinefunction(twin), name
-        ours = [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
-        theirs = [(p.name, p.kind, p.default) for p in inspect.signature(twin).parameters.values()]
-        limited = any(name == "timeout" for name, _, _ in ours)
-        if inspect.iscoroutinefunction(inspect.unwrap(value)) and not limited:
-            # In the async client trio.fail_after does it.
-            assert theirs.pop() == ("timeout", inspect.Parameter.KEYWORD_ONLY, None), name
-        assert ours == theirs, name
-
 
 ASYNCHRONOUS = [
     cls for module in (pravega_wire, ingest) for cls in vars(module).values() if hasattr(cls, "__aenter__")
@@ -119,7 +37,7 @@ def test_what_is_entered_is_closed_by_trio_s_word(cls: type) -> None:
 
 def test_every_blocking_class_is_exported() -> None:
     """What is public in the modules of the package is public in the package."""
-    modules = (blocking, direct)
+    modules = (blocking, direct, table_mapping)
     assert sorted(sync.__all__) == sorted({name for module in modules for name in module.__all__})
     for cls in vars(sync).values():
         if inspect.isclass(cls):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal
-from uuid import UUID
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
-from pravega_wire.cli.settings import Resolved
+from pravega_wire.cli.settings import Resolved, refusal
 from pravega_wire.cli.values import duration_text
 from pravega_wire.cli.work.transactions import (
     OpenTransaction,
@@ -32,11 +30,7 @@ from pravega_wire.types import Endpoint, ScopedStream
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
 
-__all__ = [
-    "LEDGER_SUFFIX", "Finding", "examine", "issued_at", "judge_clock", "judge_transactions", "next_action",
-]  # fmt: skip
-
-LEDGER_SUFFIX: Final = "-spark-ledger"
+__all__ = ["Finding", "examine", "issued_at", "judge_clock", "judge_transactions"]
 
 _HELLO_SECONDS: Final = 10.0
 _LISTING_SECONDS: Final = 2.0
@@ -81,7 +75,7 @@ async def examine(
         scopes = await client.list_scopes()
     except AuthError as error:
         yield Finding("controller", "ok", "answers")
-        yield Finding("credentials", "problem", error.message)
+        yield Finding("credentials", "problem", refusal(error, config))
         return
     except PravegaError as error:
         yield Finding("controller", "problem", error.message)
@@ -103,12 +97,11 @@ async def examine(
     yield Finding(
         "versions",
         "unknown",
-        "controller and stores do not tell their releases, only versions of the wire protocol",
+        "controller and stores do not report their release, only versions of the wire protocol",
     )
     async for finding in _transactions(client, found, stores):
         yield finding
-    known = [*ledgers, *(each for each in found if each.name.endswith(LEDGER_SUFFIX) and each not in ledgers)]
-    async for finding in _ledgers(client, known):
+    async for finding in _ledgers(client, found, ledgers):
         yield finding
 
 
@@ -169,7 +162,7 @@ def judge_clock(issued: float | None, expiry: float | None, now: float) -> Findi
     :param now: the present moment by this machine's clock.
     """
     if issued is None:
-        return Finding("clock", "unknown", "the token does not tell when it was issued")
+        return Finding("clock", "unknown", "the token has no issue time")
     ahead = now - issued
     if expiry is not None and expiry <= now:
         return Finding(
@@ -289,97 +282,25 @@ async def _transactions(
 # --- ledgers of exactly-once sinks ------------------------------------------------------------------
 
 
-def _adapter() -> ModuleType | None:
-    """Return the adapter's module of ledgers, if the adapter can be imported."""
-    try:
-        # By name: this package must not depend on the adapter, which has its own requirements.
-        return importlib.import_module("spark_adapter.ledger")
-    except ImportError:
-        return None
-
-
-async def _ledgers(client: PravegaClient, ledgers: Sequence[ScopedStream]) -> AsyncIterator[Finding]:
-    if not ledgers:
-        return
-    adapter = _adapter()
-    for ledger in ledgers:
-        check = f"ledger {ledger}"
-        if adapter is None:
-            yield Finding(check, "unknown", 'reading it needs: pip install "pravega-wire[spark]"')
-            continue
-        try:
-            state = adapter.LedgerState().after(*await _records(client, ledger, adapter))
-            for key, sink in state.sinks.items():
-                yield await _sink(client, check, key, sink, adapter)
-            if not state.sinks:
-                yield Finding(check, "ok", "it has no records")
-        except PravegaError as error:
-            yield Finding(check, "problem", error.message)
-
-
-async def _records(client: PravegaClient, ledger: ScopedStream, adapter: ModuleType) -> list[Any]:
-    async with client.revisioned_stream(ledger) as log:
-        records = []
-        async with await log.read_from(await log.fetch_oldest_revision()) as reader:
-            async for _, data in reader:
-                records.append(adapter.decode_record(data))
-        return records
-
-
-async def _sink(client: PravegaClient, check: str, key: Any, sink: Any, adapter: ModuleType) -> Finding:
-    claim = sink.claim
-    status = None
-    if claim is not None:
-        status = (await client.transaction_status(key.stream, claim.txn)).name
-    outcome = (
-        adapter.TxnOutcome.of(status).name
-        if status is not None and claim is not None and claim.prepared is not None
-        else None
-    )
-    state, text = next_action(
-        last_done=sink.last_done,
-        claimed=None if claim is None else claim.batch,
-        transaction=None if claim is None else claim.txn,
-        prepared=claim is not None and claim.prepared is not None,
-        outcome=outcome,
-    )
-    return Finding(check, state, f"{key}: {text}")
-
-
-_OUTCOMES: Final[Mapping[str, tuple[State, str]]] = {
-    "COMMIT": ("warning", "the next run commits it"),
-    "WAIT": ("ok", "it is being committed; the next run only waits for it"),
-    "REWRITE": ("warning", "it was aborted, so the next run writes the batch again"),
-    "EVIDENCE": (
-        "warning",
-        "the server has forgotten it, so the next run decides by what the stream contains",
-    ),
-}
-
-
-def next_action(
-    *,
-    last_done: int | None,
-    claimed: int | None,
-    transaction: UUID | None,
-    prepared: bool,
-    outcome: str | None,
-) -> tuple[State, str]:
-    """Return what an exactly-once sink does next, according to its ledger.
-
-    :param last_done: number of the last batch that is done.
-    :param claimed: number of the batch that is being written, or None.
-    :param transaction: id of its transaction.
-    :param prepared: whether that batch is complete in its transaction.
-    :param outcome: name of the adapter's decision about a prepared batch.
-    """
-    done = "no batch is done" if last_done is None else f"batch {last_done} is done"
-    if claimed is None:
-        return "ok", f"{done}, none is being written"
-    if not prepared:
-        return "ok", (
-            f"{done}, batch {claimed} is being written in transaction {transaction}; if its driver has "
-            "died, the next run writes it again"
-        )
-    state, what = _OUTCOMES.get(outcome or "", ("unknown", "its transaction could not be looked up"))
-    return state, f"{done}, batch {claimed} is complete in transaction {transaction}: {what}"
+async def _ledgers(
+    client: PravegaClient, streams: Sequence[ScopedStream], named: Sequence[ScopedStream]
+) -> AsyncIterator[Finding]:
+    """Let what is installed look at its ledgers: an entry point is named by the end of their names."""
+    entries = entry_points(group="pravega_wire.doctor")
+    for each in entries:
+        ledgers = [
+            *named,
+            *(found for found in streams if found.name.endswith(each.name) and found not in named),
+        ]
+        for ledger in ledgers:
+            check = f"ledger {ledger}"
+            try:
+                examine = each.load()
+            except ImportError as error:
+                yield Finding(check, "unknown", f"it cannot be read here: {error}")
+                continue
+            async for state, text in examine(client, ledger):
+                yield Finding(check, state, text)
+    if not entries:
+        for ledger in named:
+            yield Finding(f"ledger {ledger}", "unknown", "nothing is installed that can read it")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from pravega_wire.checks import shown
 from pravega_wire.cli.values import parse_time
 from pravega_wire.errors import DecodeError, InvalidArgumentError
 from pravega_wire.naming import segment_id
@@ -25,7 +26,7 @@ HELP: Final = (
 
 _WORDS: Final = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail", "now": "tail"}
 _SEEK_BYTES: Final = 64 << 20
-_SEGMENT: Final = re.compile(r"(?:(\d+)(?:\.#epoch\.(\d+))?)=(-?\d+)")
+_SEGMENT: Final = re.compile(r"(?:([0-9]{1,19})(?:\.#epoch\.([0-9]{1,10}))?)=(-?[0-9]{1,19})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def _offsets(text: str) -> tuple[tuple[int, int], ...]:
         match = _SEGMENT.fullmatch(part.strip())
         if match is None:
             raise InvalidArgumentError(
-                f"{part!r} is not SEGMENT=OFFSET, such as 0=120 or 3.#epoch.1=0 (offset -1: the segment's "
-                "end)"
+                f"{shown(part)} is not SEGMENT=OFFSET, such as 0=120 or 3.#epoch.1=0 (offset -1: the "
+                "segment's end)"
             )
         number = int(match[1])
         found.append((segment_id(int(match[2]), number) if match[2] else number, int(match[3])))

@@ -7,7 +7,7 @@ import functools
 import json
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
@@ -47,6 +47,7 @@ __all__ = [
 
 _ROWS: Final = 50_000
 _JOINING_SECONDS: Final = 15.0
+_ALONE_SECONDS: Final = 3.0
 
 
 # --- what becomes of events -------------------------------------------------------------------------
@@ -404,19 +405,32 @@ async def follow(client: PravegaClient, cut: StreamCut, written: Written, on_tru
                 return
 
 
-async def from_group(reader: EventReader[bytes], written: Written, idle: float | None) -> bool:
+async def from_group(
+    reader: EventReader[bytes],
+    written: Written,
+    idle: float | None,
+    waiting: Callable[[], Awaitable[object]],
+) -> bool:
     """Read as a member of a reader group. Return whether the reader was ever given a segment to read.
 
     :param reader: the reader.
     :param written: takes the events.
     :param idle: seconds without an event after which reading ends; None: it goes on. A new reader first needs
         some time to be given segments, which does not count.
+    :param waiting: called once if reading goes on and the reader was not given a segment for some time.
     """
     joining = trio.current_time() + _JOINING_SECONDS
-    given = False
+    given = told = False
     while not written.full:
-        found = await reader.read_event(idle)
+        found = await reader.read_event(_ALONE_SECONDS if idle is None and not (given or told) else idle)
         given = given or bool(reader.segments) or reader.end_of_data
+        if found is None and idle is None:
+            if not given:
+                told = True
+                await waiting()
+            elif reader.end_of_data:
+                return given
+            continue
         if found is None:
             if reader.segments or reader.end_of_data or trio.current_time() >= joining:
                 return given

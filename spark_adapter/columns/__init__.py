@@ -1,0 +1,1 @@
+"""Values of events as typed columns, and rows as values."""

@@ -1,0 +1,1 @@
+"""Options of the format ``pravega``, and what they name."""

@@ -1,0 +1,369 @@
+"""The parsed options of a write with the format ``pravega``, and the columns that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pravega_wire import PravegaConfig, ScopedStream
+from pravega_wire.checks import MAX_LEASE_MS, MIN_LEASE_MS
+from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.columns.rows_json import column_to_json, rows_to_json
+from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX, IfForgotten, OnOlderCheckpoint, is_reserved
+from spark_adapter.options.creating import Creation
+from spark_adapter.options.read import Use, boolean, canonical, config_of, number, one_of, stream_of
+
+__all__ = ["Columns", "Mode", "ValueFormat", "WriteOptions", "default_ledger"]
+
+Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
+ValueFormat: TypeAlias = Literal["binary", "string", "json"]
+
+EVENT, KEY, TIME = "event", "routing_key", "event_time_ms"
+"""The columns that :meth:`Columns.project` returns: binary or string; string; milliseconds as long."""
+
+_ONLY_EXACTLY_ONCE = (
+    "ledger_stream",
+    "query",
+    "sink_name",
+    "job_id",
+    "new_ledger",
+    "if_forgotten",
+    "on_older_checkpoint",
+    "compact_after",
+    "event_time_col",
+)
+
+
+def default_ledger(stream: ScopedStream) -> ScopedStream:
+    """Return the default ledger of writes to a stream."""
+    return ScopedStream(stream.scope, f"{stream.name}{LEDGER_SUFFIX}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """The parsed options of one write.
+
+    Example::
+
+        options = WriteOptions.parse({"stream": "demo/readings", "job_id": "readings-2024-01-31"}, "write")
+
+    :ivar config: connection settings.
+    :ivar stream: the stream to write to.
+    :ivar semantic: ``exactly_once``, ``at_least_once`` or ``best_effort``.
+    :ivar columns: the columns that the options name, not yet checked against a DataFrame.
+    :ivar ledger: the ledger stream; None unless ``exactly_once``.
+    :ivar query: name of the query in the ledger; None for Spark's id.
+    :ivar sink_name: distinguishes sinks of one query that write to the same stream.
+    :ivar job_id: name of the job in the ledger, or None.
+    :ivar new_ledger: whether to accept a batch above 0 although the ledger has no record of the query.
+    :ivar if_forgotten: what to assume about a transaction that the server has no record of.
+    :ivar on_older_checkpoint: what to do if the query's checkpoint is older than what was written.
+    :ivar compact_after: number of records after which the ledger is compacted.
+    :ivar lease_ms: lease of the transaction in milliseconds.
+    :ivar read_after_write: whether a batch counts as done only when readers see it.
+    :ivar creation: whether and how to create the stream if it does not exist.
+    """
+
+    config: PravegaConfig
+    stream: ScopedStream
+    semantic: Mode
+    columns: Columns
+    ledger: ScopedStream | None = None
+    query: str | None = None
+    sink_name: str = ""
+    job_id: str | None = None
+    new_ledger: bool = False
+    if_forgotten: IfForgotten = "raise"
+    on_older_checkpoint: OnOlderCheckpoint = "raise"
+    compact_after: int = 1000
+    lease_ms: int = 120_000
+    read_after_write: bool = True
+    creation: Creation = field(default_factory=lambda: Creation(stream=True))
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], use: Use) -> Self:
+        """Parse the options of a write; connection settings that are not set come from the environment.
+
+        :param options: the options as Spark passes them.
+        :param use: ``write`` or ``writeStream``.
+        :raises InvalidArgumentError: an option is unknown, set twice, missing or malformed, or contradicts
+            another option.
+        """
+        given = canonical(options, use)
+        config = config_of(given)
+        stream = stream_of(given, config)
+        semantic = _semantic(given)
+        ledger = None
+        if semantic == "exactly_once":
+            named = given.get("ledger_stream")
+            if named == "":
+                raise InvalidArgumentError(
+                    "option 'ledger_stream' is empty; remove it to use <stream>-spark-ledger"
+                )
+            ledger = default_ledger(stream) if named is None else config.resolve(named)
+            if ledger == stream:
+                raise InvalidArgumentError(
+                    f"option 'ledger_stream' must name another stream than the one to write to, {ledger}"
+                )
+        else:
+            for name in _ONLY_EXACTLY_ONCE:
+                if name in given:
+                    raise InvalidArgumentError(
+                        f"option {name!r} needs semantic 'exactly_once', but the semantic is {semantic!r}"
+                    )
+        for name in ("query", "job_id"):
+            if name in given and (not given[name] or is_reserved(given[name])):
+                raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a valid name")
+        poll = "transaction_status_poll_interval_ms"
+        if poll in given:
+            number(poll, given[poll], 1)
+        return cls(
+            config=config,
+            stream=stream,
+            semantic=semantic,
+            columns=Columns.parse(given),
+            ledger=ledger,
+            query=given.get("query"),
+            sink_name=given.get("sink_name", ""),
+            job_id=given.get("job_id"),
+            new_ledger=boolean("new_ledger", given.get("new_ledger", "false")),
+            if_forgotten=cast(
+                IfForgotten,
+                one_of("if_forgotten", given.get("if_forgotten", "raise"), get_args(IfForgotten)),
+            ),
+            on_older_checkpoint=cast(
+                OnOlderCheckpoint,
+                one_of(
+                    "on_older_checkpoint",
+                    given.get("on_older_checkpoint", "raise"),
+                    get_args(OnOlderCheckpoint),
+                ),
+            ),
+            compact_after=number("compact_after", given.get("compact_after", "1000"), 1),
+            lease_ms=number(
+                "transaction_timeout_ms",
+                given.get("transaction_timeout_ms", "120000"),
+                MIN_LEASE_MS,
+                MAX_LEASE_MS,
+            ),
+            read_after_write=boolean(
+                "read_after_write_consistency", given.get("read_after_write_consistency", "true")
+            ),
+            creation=Creation.parse(given, use),
+        )
+
+
+def _semantic(given: Mapping[str, str]) -> Mode:
+    semantic: Mode = "exactly_once"
+    if "exactly_once" in given and not boolean("exactly_once", given["exactly_once"]):
+        semantic = "at_least_once"
+    if "semantic" not in given:
+        return semantic
+    named = cast(Mode, one_of("semantic", given["semantic"], get_args(Mode)))
+    if "exactly_once" in given and (named == "exactly_once") != (semantic == "exactly_once"):
+        raise InvalidArgumentError(
+            f"options 'semantic' ({named}) and 'exactly_once' ({given['exactly_once']}) contradict each "
+            "other; remove one"
+        )
+    return named
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a DataFrame that events are made of.
+
+    :ivar event: column with the event; None for the whole row.
+    :ivar value_format: format of the event; None to use the column's type.
+    :ivar key: column with the routing key, or None.
+    :ivar time: column with the event time, or None.
+    """
+
+    event: str | None
+    value_format: ValueFormat | None = None
+    key: str | None = None
+    time: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """Parse the options that name columns."""
+        value_format = None
+        if "value_format" in given:
+            value_format = cast(
+                ValueFormat, one_of("value_format", given["value_format"], get_args(ValueFormat))
+            )
+        event = given.get("event_col", None if value_format == "json" else EVENT)
+        return cls(event, value_format, given.get("routing_key_col"), given.get("event_time_col"))
+
+    def of(self, schema: StructType) -> Columns:
+        """Check the columns against a DataFrame's schema, and return their names there.
+
+        As in Spark, a name may differ in upper and lower case. If no column with a routing key is named, the
+        column ``routing_key`` is used if it exists.
+
+        :raises InvalidArgumentError: a column is missing or has the wrong type.
+        """
+        event = self.event
+        if self.value_format == "json":
+            _require_json(schema, event)
+            if event is not None:
+                event = _field(schema, "event_col", event).name
+        else:
+            assert event is not None
+            kinds: dict[ValueFormat | None, tuple[type[DataType], ...]] = {
+                None: (BinaryType, StringType),
+                "binary": (BinaryType,),
+                "string": (StringType,),
+            }
+            event = _require(schema, "event_col", event, *kinds[self.value_format])
+        key, event_time = self.key, self.time
+        if key is None and _called(schema, KEY):
+            key = KEY
+        if key is not None:
+            key = _require(schema, "routing_key_col", key, StringType)
+        if event_time is not None:
+            event_time = _require(schema, "event_time_col", event_time, TimestampType, IntegralType)
+        return Columns(event, self.value_format, key, event_time)
+
+    def project(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return batches with the columns of events.
+
+        They are ``event``, and ``routing_key`` and ``event_time_ms`` if they are used.
+
+        Empty batches are left out.
+        """
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            arrays = [self._events(batch)]
+            names = [EVENT]
+            if self.key is not None:
+                arrays.append(batch.column(self.key))
+                names.append(KEY)
+            if self.time is not None:
+                arrays.append(_milliseconds(batch.column(self.time)))
+                names.append(TIME)
+            yield pa.RecordBatch.from_arrays(arrays, names)
+
+    def _events(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.value_format != "json":
+            return batch.column(self.event)
+        if self.event is None:
+            return pa.array(rows_to_json(batch), pa.binary())
+        try:
+            return pa.array(column_to_json(batch.column(self.event)), pa.binary())
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"column {self.event!r}: {error}") from error
+
+
+def _milliseconds(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        # The cast alone rounds towards zero: up, for times before 1970.
+        column = pc.floor_temporal(column.cast(pa.timestamp("us")), unit="millisecond")
+        return column.cast(pa.timestamp("ms")).cast(pa.int64())
+    return column.cast(pa.int64())
+
+
+def _require(schema: StructType, option: str, column: str, *kinds: type[DataType]) -> str:
+    """Return the name of a column in a schema, if it has one of these types."""
+    field = _field(schema, option, column)
+    found = field.dataType
+    if not isinstance(found, kinds):
+        wanted = " or ".join(_NAMES[kind] for kind in kinds)
+        raise InvalidArgumentError(
+            f"option {option!r}: column {column!r} has type {found.simpleString()}, not {wanted}"
+        )
+    return str(field.name)
+
+
+_NAMES: dict[Any, str] = {
+    BinaryType: "binary",
+    StringType: "string",
+    TimestampType: "timestamp",
+    IntegralType: "whole milliseconds",
+}
+
+
+def _called(schema: StructType, column: str) -> list[StructField]:
+    """Return the columns with exactly this name, or if there is none, those that differ only in case."""
+    exact = [field for field in schema.fields if field.name == column]
+    return exact or [field for field in schema.fields if field.name.lower() == column.lower()]
+
+
+def _field(schema: StructType, option: str, column: str) -> StructField:
+    found = _called(schema, column)
+    if len(found) != 1:
+        many = "there is no column" if not found else "there are several columns"
+        raise InvalidArgumentError(
+            f"option {option!r}: {many} {column!r}; the columns are {', '.join(schema.fieldNames())}"
+        )
+    return found[0]
+
+
+def _require_json(schema: StructType, column: str | None) -> None:
+    if column is None and not schema.fields:
+        # Spark passes rows without columns as no rows at all.
+        raise InvalidArgumentError(
+            "option 'value_format': the DataFrame has no columns, so its rows cannot be written as JSON"
+        )
+    kind = schema if column is None else _field(schema, "event_col", column).dataType
+    wrong = _no_json(kind)
+    if wrong is not None:
+        raise InvalidArgumentError(
+            f"option 'value_format': {wrong} cannot be written as JSON; cast or remove that column"
+        )
+
+
+_JSON_TYPES = (
+    BooleanType,
+    IntegralType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+    StringType,
+    BinaryType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+    NullType,
+)
+
+
+def _no_json(kind: DataType) -> str | None:
+    """Return the part of a type that cannot be written as JSON, or None."""
+    if isinstance(kind, StructType):
+        names = kind.fieldNames()
+        if len(set(names)) < len(names):
+            return f"an object with two fields of the same name ({', '.join(names)})"
+        return next(filter(None, (_no_json(field.dataType) for field in kind.fields)), None)
+    if isinstance(kind, ArrayType):
+        return _no_json(kind.elementType)
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType):
+            return f"a map with keys of type {kind.keyType.simpleString()}"
+        return _no_json(kind.valueType)
+    return None if isinstance(kind, _JSON_TYPES) else str(kind.simpleString())

@@ -1,0 +1,1 @@
+"""Bounded and streaming reads: the ranges of partitions, and their events as rows."""

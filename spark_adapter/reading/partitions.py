@@ -1,0 +1,145 @@
+"""Finds the ranges between two stream cuts on the driver, one for each partition."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from itertools import pairwise
+
+from pravega_wire import ScopedStream, SegmentRange, StreamCut
+from pravega_wire.checks import check_count
+from pravega_wire.cuts import OnTruncated
+from pravega_wire.sync import PravegaClient
+from spark_adapter.options.read import MOST_PARTITIONS
+
+__all__ = ["check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]
+
+_LEAST_EVENT_BYTES = 8
+# The header of an event, which may be empty.
+
+_LOOKED_AT = 16
+# Possible boundaries for each piece of a range: the sizes of pieces with small events differ by a sixteenth.
+
+
+def ranges_to_read(
+    client: PravegaClient,
+    stream: str | ScopedStream,
+    start: StreamCut | str | None,
+    end: StreamCut | str | None,
+    *,
+    on_truncated: OnTruncated = "raise",
+    max_partition_bytes: int | None = None,
+    min_partitions: int | None = None,
+) -> list[SegmentRange]:
+    """Return the ranges between two stream cuts, in the order of segments and, within each, of events.
+
+    :param client: the client to use.
+    :param stream: the stream.
+    :param start: where to start.
+    :param end: where to end.
+    :param on_truncated: what to do if data was truncated.
+    :param max_partition_bytes: split larger ranges; see :meth:`PravegaClient.segment_ranges`.
+    :param min_partitions: split the largest ranges, between events, until there are at least this many, if
+        there are enough events. This costs one pass over each range that is split, and another one over
+        ranges that are split further because the largest hold only a few events.
+    :raises DataLossError: data was truncated.
+    :raises InvalidStreamCutError: a cut does not match the stream.
+    :raises InvalidArgumentError: a number is not positive, or ``min_partitions`` exceeds a million.
+    """
+    check_partitions(min_partitions)
+    ranges = client.segment_ranges(
+        stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
+    )
+    return divided(client, ranges, min_partitions)
+
+
+def check_partitions(min_partitions: int | None) -> None:
+    """Check the argument ``min_partitions``.
+
+    :raises InvalidArgumentError: it is not a positive whole number, or exceeds a million.
+    """
+    if min_partitions is not None:
+        check_count("min_partitions", min_partitions, highest=MOST_PARTITIONS)
+
+
+def divided(
+    client: PravegaClient, ranges: Sequence[SegmentRange], min_partitions: int | None
+) -> list[SegmentRange]:
+    """Split the largest ranges until there are ``min_partitions``; see :func:`ranges_to_read`."""
+    found = list(ranges)
+    if min_partitions is None:
+        return found
+    # There cannot be more pieces than events, and each of those has a header.
+    min_partitions = min(min_partitions, sum(max(1, each.length // _LEAST_EVENT_BYTES) for each in found))
+    single: set[SegmentRange] = set()  # known to hold one event
+    # A range with a few large events has fewer pieces than it was given: the others are split further for
+    # the rest. Each round makes a piece, or finds out that a range holds one event.
+    while len(found) < min_partitions:
+        wanted = pieces_for([0 if each in single else each.length for each in found], min_partitions)
+        if sum(wanted) == len(found):
+            break
+        parts: list[SegmentRange] = []
+        for each, pieces in zip(found, wanted, strict=True):
+            if pieces == 1:
+                parts.append(each)
+                continue
+            spacing = max(1, each.length // (pieces * _LOOKED_AT))
+            cut = cut_at(each, pieces, client.boundary_index(each, spacing=spacing).marks)
+            if len(cut) < pieces:
+                # No mark was left inside these pieces, and only a single event is larger than the spacing.
+                single.update(piece for piece in cut if piece.length > spacing)
+            parts += cut
+        found = parts
+    return found
+
+
+def pieces_for(lengths: Sequence[int], wanted: int) -> list[int]:
+    """Return the number of pieces for each range, so that there are ``wanted`` pieces in total.
+
+    Each additional piece goes to the range that has the largest pieces at that point.
+
+    :param lengths: lengths of the ranges in bytes.
+    :param wanted: total number of pieces.
+    """
+    pieces = [1] * len(lengths)
+    total, spare = sum(each for each in lengths if each > 1), wanted - len(lengths)
+    if total and spare > 0:
+        # With pieces of total / spare bytes there are not too many, so each range gets at least these. The
+        # loop makes the few that are missing.
+        pieces = [-(-spare * each // total) if each > 1 else 1 for each in lengths]
+    largest: list[tuple[float, int]] = [
+        (-length / pieces[place], place) for place, length in enumerate(lengths) if length > 1
+    ]
+    heapq.heapify(largest)
+    for _ in range(wanted - sum(pieces) if largest else 0):
+        _, place = largest[0]
+        pieces[place] += 1
+        heapq.heapreplace(largest, (-lengths[place] / pieces[place], place))
+    return pieces
+
+
+def cut_at(whole: SegmentRange, pieces: int, marks: Sequence[int]) -> list[SegmentRange]:
+    """Split a range into up to ``pieces`` pieces of about equal length.
+
+    :param whole: the range.
+    :param pieces: number of pieces.
+    :param marks: offsets of event boundaries, ascending.
+    """
+    inside = [mark for mark in marks if whole.start_offset < mark < whole.end_offset]
+    cuts: list[int] = []
+    last = whole.start_offset
+    place = 0
+    for piece in range(1, pieces):
+        ideal = whole.start_offset + whole.length * piece // pieces
+        # The nearest boundary after the last one, with enough boundaries left for the other pieces.
+        stop = len(inside) - (pieces - 1 - piece)
+        while place < len(inside) and inside[place] <= last:
+            place += 1
+        while place + 1 < stop and abs(inside[place + 1] - ideal) <= abs(inside[place] - ideal):
+            place += 1
+        if place >= len(inside):
+            break
+        last = inside[place]
+        cuts.append(last)
+    bounds = [whole.start_offset, *cuts, whole.end_offset]
+    return [SegmentRange(whole.stream, whole.segment_id, begin, end) for begin, end in pairwise(bounds)]

@@ -1,0 +1,1 @@
+"""What is known of streams and readers, as rows."""

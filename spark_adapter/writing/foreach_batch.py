@@ -1,0 +1,568 @@
+"""A sink for ``DataStreamWriter.foreachBatch``: best effort, at least once or exactly once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any, cast, get_args
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegralType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pravega_wire import PravegaConfig, ScopedStream
+from pravega_wire.checks import check_count, check_flag, check_lease, check_text
+from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
+from spark_adapter.clients import HeldClient
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.driver import (
+    BatchCommitter,
+    BatchReport,
+)
+from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
+from spark_adapter.exactly_once.journal import Journal, open_ledger
+from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey, is_reserved
+from spark_adapter.options.read import quoted
+from spark_adapter.options.write import Mode
+from spark_adapter.versions import needs_classic
+from spark_adapter.writing.partition import RESULT_SCHEMA, PartitionWriter, decode_result
+
+__all__ = ["ForeachBatchSink"]
+
+log = logging.getLogger(__name__)
+
+
+class ForeachBatchSink:
+    """Writes each micro-batch of a streaming query to a stream; pass it to ``writeStream.foreachBatch``.
+
+    The modes have these guarantees:
+
+    - ``best_effort``: events that cannot be written are counted (``last_batch.dropped``) and not retried.
+    - ``at_least_once``: every event is stored; a failed task or a repeated batch stores some of its events
+      again.
+    - ``exactly_once``: every event is stored once, and a batch becomes visible as a whole, even if tasks or
+      drivers fail or leases expire. Each batch is one transaction. A repeated batch writes nothing.
+
+    ``exactly_once`` has two prerequisites: the query has a checkpoint, and a repeated batch has the same
+    rows, computed from the same input. Use one sink object for one query. A function for ``foreachBatch`` may
+    call several sinks, which may share a ledger; sinks that write to the same stream need different values of
+    ``sink_name``.
+
+    Example::
+
+        from pravega_wire import PravegaConfig
+        from spark_adapter import ForeachBatchSink
+
+        sink = ForeachBatchSink(
+            PravegaConfig("tcp://localhost:9090", default_scope="demo"),
+            "alerts",
+            mode="exactly_once",
+            ledger_stream="alerts-ledger",
+            routing_key_col="device",
+        )
+        query = (
+            frame.selectExpr("to_json(struct(*)) AS event", "device")
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", "/data/checkpoints/alerts")
+            .start()
+        )
+
+    :param config: connection settings; they are sent to the workers.
+    :param stream: the stream to write to: ``scope/stream``, or a name in the default scope.
+    :param mode: ``best_effort``, ``at_least_once`` (default) or ``exactly_once``.
+    :param ledger_stream: stream of one segment in which the sink records its progress
+        (``docs/exactly-once.md``); required for ``exactly_once``. It is created if it does not exist. Several
+        queries may share one.
+    :param query: name of the query in the ledger. By default it is Spark's id of the streaming query, which
+        the checkpoint keeps across restarts. Required if the sink is called outside a streaming query.
+    :param sink_name: distinguishes several sinks of one query that write to the same stream. Use the same
+        name after a restart: a sink with another name is a new sink. Each is called at most once for a batch.
+    :param new_ledger: accept a batch above 0 although the ledger has no record of this query, stream and sink
+        name. By default this is an error, because it usually means a mistyped name or a deleted ledger, and
+        the batch may already be stored. Needed once, for a sink that is added to a query that has already
+        run.
+    :param event_col: column with the event, binary or string (default ``event``).
+    :param serializer: function from a row to the event's bytes, instead of ``event_col``.
+    :param routing_key_col: string column with the routing key. Events without a routing key (no such column,
+        or a null) are spread over all segments and have no order.
+    :param router: function from a row to the routing key or None, instead of ``routing_key_col``.
+    :param event_time_col: column with the event time, a timestamp or integer milliseconds; the largest value
+        of a batch is noted with its commit (``exactly_once`` only).
+    :param lease_ms: lease of a batch's transaction (10 000 to 600 000 ms, default 120 000). It is renewed
+        while the batch is written, so it limits how long the driver may stall, not how long the batch may
+        take.
+    :param read_after_write: whether a batch counts as done only when readers see it (default True).
+    :param if_forgotten: what to assume about a transaction that the server has no record of; see
+        :class:`~spark_adapter.exactly_once.driver.BatchCommitter`.
+    :param on_older_checkpoint: what to do if the ledger has another batch under the number of this one,
+        because the query's checkpoint is older than what was written: ``raise`` (default) refuses it;
+        ``continue_at`` writes it, and the next ones, after those that exist, so that rows that are in both
+        are stored twice.
+    :param compact_after: number of records after which the ledger is compacted (default 1000).
+    :param crash_hook: called on the driver with the name of each step of ``exactly_once``
+        (:data:`~spark_adapter.exactly_once.driver.STEPS`), to report progress or to crash there in a test.
+    :raises InvalidArgumentError: arguments are missing or contradict each other; nothing was sent.
+
+    :ivar last_batch: the :class:`~spark_adapter.exactly_once.driver.BatchReport` of the last call, or None.
+    """
+
+    def __init__(
+        self,
+        config: PravegaConfig,
+        stream: str | ScopedStream,
+        *,
+        mode: Mode = "at_least_once",
+        ledger_stream: str | ScopedStream | None = None,
+        query: str | None = None,
+        sink_name: str = "",
+        new_ledger: bool = False,
+        event_col: str | None = None,
+        serializer: Callable[[Row], bytes] | None = None,
+        routing_key_col: str | None = None,
+        router: Callable[[Row], str | None] | None = None,
+        event_time_col: str | None = None,
+        lease_ms: int = 120_000,
+        read_after_write: bool = True,
+        if_forgotten: IfForgotten = "raise",
+        on_older_checkpoint: OnOlderCheckpoint = "raise",
+        compact_after: int = 1000,
+        crash_hook: Callable[[str], None] | None = None,
+    ) -> None:
+        if not isinstance(config, PravegaConfig):
+            raise InvalidArgumentError(f"config must be a PravegaConfig, not {type(config).__name__}")
+        if mode not in get_args(Mode):
+            raise InvalidArgumentError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
+        if mode == "exactly_once" and ledger_stream is None:
+            raise InvalidArgumentError("mode 'exactly_once' needs a ledger_stream")
+        if mode != "exactly_once" and ledger_stream is not None:
+            raise InvalidArgumentError(
+                f"ledger_stream needs mode 'exactly_once', but the mode is {mode!r}; remove it"
+            )
+        if mode != "exactly_once" and (sink_name or new_ledger):
+            raise InvalidArgumentError("sink_name and new_ledger need mode 'exactly_once'")
+        check_flag("new_ledger", new_ledger)
+        if sink_name != "":
+            check_text("sink_name", sink_name)
+        if query is not None and is_reserved(check_text("query", query)):
+            raise InvalidArgumentError(f"query {query!r} is not a valid name")
+        if mode != "exactly_once" and event_time_col is not None:
+            raise InvalidArgumentError("event_time_col needs mode 'exactly_once'")
+        if event_col is not None and serializer is not None:
+            raise InvalidArgumentError("pass event_col or serializer, not both")
+        if routing_key_col is not None and router is not None:
+            raise InvalidArgumentError("pass routing_key_col or router, not both")
+        columns = {
+            "event_col": event_col,
+            "routing_key_col": routing_key_col,
+            "event_time_col": event_time_col,
+        }
+        for name, column in columns.items():
+            if column is not None:
+                check_text(name, column)
+        functions = {"serializer": serializer, "router": router, "crash_hook": crash_hook}
+        for name, function in functions.items():
+            if function is not None and not callable(function):
+                raise InvalidArgumentError(f"{name} must be a function, not {function!r}")
+        check_lease(lease_ms)
+        if if_forgotten not in get_args(IfForgotten):
+            raise InvalidArgumentError(
+                f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"
+            )
+        if on_older_checkpoint not in get_args(OnOlderCheckpoint):
+            raise InvalidArgumentError(
+                f"on_older_checkpoint {on_older_checkpoint!r} is not one of "
+                f"{', '.join(get_args(OnOlderCheckpoint))}"
+            )
+        check_count("compact_after", compact_after)
+        check_flag("read_after_write", read_after_write)
+        self._config = config
+        self._stream = config.resolve(stream)
+        self._ledger = None if ledger_stream is None else config.resolve(ledger_stream)
+        if self._ledger == self._stream:
+            raise InvalidArgumentError(
+                f"ledger_stream must name another stream than the one to write to, {self._stream}"
+            )
+        self._query = query
+        self._sink_name = sink_name
+        self._new_ledger = new_ledger
+        self._lease_ms = lease_ms
+        self._read_after_write = read_after_write
+        self._if_forgotten: IfForgotten = if_forgotten
+        self._on_older: OnOlderCheckpoint = on_older_checkpoint
+        self._compact_after = compact_after
+        self._hook = crash_hook
+        self._plan = PartitionWriter(
+            config=config,
+            stream=self._stream,
+            mode=mode,
+            ledger=self._ledger,
+            sink=sink_name,
+            event_col=event_col or "event",
+            serializer=serializer,
+            routing_key_col=routing_key_col,
+            router=router,
+            event_time_col=event_time_col,
+        )
+        self._committer: BatchCommitter | None = None
+        self._committed_for: tuple[SinkKey, str | None, str] | None = None
+        self._held: HeldClient | None = None
+        self._session = uuid4()
+        self.last_batch: BatchReport | None = None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one batch; Spark calls this.
+
+        :param df: the rows of the batch.
+        :param batch_id: Spark's number of the batch, from 0.
+        :raises FencedError: another driver is running this query (``exactly_once``).
+        :raises OlderCheckpointError: the query's checkpoint is older than what was written, unless
+            ``on_older_checkpoint`` allows it (``exactly_once``).
+        :raises TransactionUnknownError: the server has no record of the batch's transaction, and
+            ``if_forgotten`` is ``"raise"`` (``exactly_once``).
+        :raises InvalidArgumentError: a column is missing or has the wrong type. With ``exactly_once`` also:
+            the query has no checkpoint or name; in this run of the query the batch was already written, or is
+            being written by another thread, under the same query, stream and sink name; the batch is above 0
+            and the ledger has no record of them. With Spark Connect also: the mode is ``exactly_once``, or
+            there is a serializer or router.
+        """
+        self._check_session(df)
+        self._check_columns(df)
+        if self._plan.mode == "exactly_once":
+            self.last_batch = self._exactly_once(df, batch_id)
+        else:
+            started = time.monotonic()
+            results = _run_tasks(df, self._plan)
+            self.last_batch = BatchReport(
+                batch_id,
+                "written",
+                sum(each.rows for each in results),
+                sum(each.nbytes for each in results),
+                seconds=time.monotonic() - started,
+                dropped=sum(each.dropped for each in results),
+            )
+
+    def _exactly_once(self, df: DataFrame, batch_id: int) -> BatchReport:
+        spark = df.sparkSession
+        checkpoint = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        query = self._query or checkpoint
+        if query is None:
+            raise InvalidArgumentError(
+                "outside a streaming query, mode 'exactly_once' needs the argument query"
+            )
+        run = str(self._session)
+        if checkpoint is not None:
+            run = _run_of(spark, checkpoint) or run
+        assert self._ledger is not None
+        key = SinkKey(query, str(self._stream), self._sink_name)
+        with _calls.one(self._config.controller_uri, self._ledger, key, run, batch_id):
+            committer = self._open(spark, key, checkpoint, run, batch_id)
+
+            def write(txn: UUID) -> Sequence[AttemptResult]:
+                plan = replace(
+                    self._plan,
+                    query=query,
+                    batch=batch_id,
+                    txn=txn,
+                    session=committer.session,
+                    claimed_at=committer.revision,
+                    checksummed=committer.identity is None,
+                )
+                return _run_tasks(df, plan)
+
+            def count() -> Sequence[AttemptResult]:
+                return _run_tasks(df, replace(self._plan, counting=True))
+
+            try:
+                return committer.run(batch_id, write, count)
+            except NoSuchSegmentError as error:
+                if not (error.segment or "").startswith(f"{self._ledger}/"):
+                    raise
+                # The next call opens the ledger again, or refuses to.
+                self._committer = None
+                raise InvalidArgumentError(
+                    f"ledger {self._ledger} was deleted since this sink opened it, so batch {batch_id} of "
+                    f"{query} was not completed here: write it again. For a batch above 0, a new ledger "
+                    "needs new_ledger=True"
+                ) from error
+
+    def _open(
+        self, spark: SparkSession, key: SinkKey, checkpoint: str | None, run: str, batch_id: int
+    ) -> BatchCommitter:
+        if self._committer is None or self._committed_for != (key, checkpoint, run):
+            if checkpoint is not None and _checkpoint_is_temporary(spark, checkpoint):
+                raise InvalidArgumentError(
+                    "mode 'exactly_once' needs a query with a checkpointLocation: without one, a "
+                    "restarted query starts from the beginning and writes everything again"
+                )
+            if checkpoint is not None and _checkpoint_is_random(spark, checkpoint):
+                raise InvalidArgumentError(
+                    "mode 'exactly_once' needs a query with a checkpointLocation or a queryName: without "
+                    "either, Spark creates a new checkpoint below spark.sql.streaming.checkpointLocation at "
+                    "each start, and a restarted query writes everything again"
+                )
+            held = HeldClient(self._config)
+            assert self._ledger is not None
+            revisioned = open_ledger(
+                held.client, self._ledger, key, batch_id, new_ledger=self._new_ledger, say="new_ledger=True"
+            )
+            self._committer = BatchCommitter(
+                held.client,
+                self._stream,
+                Journal(revisioned, key, name=str(self._ledger), compact_after=self._compact_after),
+                lease_ms=self._lease_ms,
+                session=self._session,
+                checkpoint=checkpoint,
+                wait_visible=self._read_after_write,
+                if_forgotten=self._if_forgotten,
+                new_ledger=self._new_ledger,
+                planned=lambda batch: None if checkpoint is None else _planned(spark, checkpoint, batch),
+                on_older_checkpoint=self._on_older,
+                hook=self._hook,
+            )
+            self._committed_for, self._held = (key, checkpoint, run), held
+        return self._committer
+
+    def _check_session(self, df: DataFrame) -> None:
+        plan = self._plan
+        if plan.mode == "exactly_once":
+            needs_classic(
+                df,
+                "ForeachBatchSink(mode='exactly_once')",
+                "it needs the query and its checkpoint, which only the Spark server has; write with "
+                'writeStream.format("pravega"), or run the query in a classic session (spark-submit, '
+                "SparkSession.builder.master)",
+            )
+        if plan.serializer is not None or plan.router is not None:
+            needs_classic(
+                df,
+                "ForeachBatchSink with a serializer or a router",
+                "it would need an RDD; compute the event and its routing key as columns of the DataFrame, "
+                "and name them with event_col and routing_key_col",
+            )
+
+    def _check_columns(self, df: DataFrame) -> None:
+        plan = self._plan
+        if plan.serializer is None:
+            _require(df, "event_col", plan.event_col, BinaryType, StringType)
+        if plan.routing_key_col is not None:
+            _require(df, "routing_key_col", plan.routing_key_col, StringType)
+        if plan.event_time_col is not None:
+            _require(
+                df,
+                "event_time_col",
+                plan.event_time_col,
+                TimestampType,
+                TimestampNTZType,
+                IntegralType,
+            )
+
+
+def _require(df: DataFrame, parameter: str, column: str, *types: type[DataType]) -> None:
+    if column not in df.columns:
+        raise InvalidArgumentError(
+            f"{parameter}: there is no column {column!r}; the columns are {', '.join(df.columns)}"
+        )
+    if df.columns.count(column) > 1:
+        raise InvalidArgumentError(
+            f"{parameter}: there are several columns {column!r}; the columns are {', '.join(df.columns)}"
+        )
+    found = df.schema[column].dataType
+    if not isinstance(found, types):
+        wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
+        raise InvalidArgumentError(
+            f"{parameter}: column {column!r} has type {found.simpleString()}, not {wanted}"
+        )
+
+
+def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
+    """Run the writer on all partitions, and return the result of one successful attempt for each.
+
+    Rows are sent to Python as Arrow batches unless they are needed as ``Row`` objects. PySpark requires
+    pandas for that, although it does not use it.
+    """
+    if plan.serializer is None and plan.router is None and find_spec("pandas") is not None:
+        # mapInArrow looks columns up by names that it does not quote, so they get plain ones.
+        columns = [F.col(quoted(plan.event_col)).alias("event")]
+        names: dict[str, Any] = {"event_col": "event", "event_from": f"column {plan.event_col!r}"}
+        if plan.routing_key_col is not None:
+            columns.append(F.col(quoted(plan.routing_key_col)).alias("routing_key"))
+            names["routing_key_col"] = "routing_key"
+        if plan.event_time_col is not None:
+            time_column = F.col(quoted(plan.event_time_col))
+            if not isinstance(df.schema[plan.event_time_col].dataType, IntegralType):
+                time_column = F.unix_millis(time_column.cast("timestamp"))
+            columns.append(time_column.alias("event_time_ms"))
+            names["event_time_col"] = "event_time_ms"
+        plan = replace(plan, **names)
+        rows = df.select(*columns).mapInArrow(plan.write_arrow, RESULT_SCHEMA).collect()
+        results = [decode_result(row[0]) for row in rows]
+    else:
+        results = [decode_result(text) for text in df.rdd.mapPartitions(plan.write_rows).collect()]
+    return results
+
+
+class _Calls:
+    """The batches that sinks are writing or have finished in this process, to detect a second write of a
+    batch.
+
+    A batch that is DONE is skipped if Spark runs it again: in a new process, or in this one after the query
+    was restarted. Within one run of a query Spark runs each batch once. So a second call for a batch with the
+    same key comes from a function that writes twice, and its rows would be lost. The same holds while the
+    first call is still in progress: the second would finish its transaction as that of a dead driver.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._finished: dict[tuple[str, ScopedStream, SinkKey], tuple[str, int]] = {}
+        self._running: set[tuple[tuple[str, ScopedStream, SinkKey], str]] = set()
+
+    @contextmanager
+    def one(
+        self, controller: str, ledger: ScopedStream, key: SinkKey, run: str, batch: int
+    ) -> Iterator[None]:
+        """Surround one call; a call that raises may be repeated.
+
+        :param controller: URI of the controller.
+        :param ledger: the ledger stream.
+        :param key: query, stream and sink name.
+        :param run: id of the query's run, in which Spark does not repeat a finished batch.
+        :param batch: number of the batch.
+        :raises InvalidArgumentError: this run has already finished that batch or a later one, or another call
+            for the same key is still in progress.
+        """
+        place = (controller, ledger, key)
+        with self._lock:
+            last_run, last = self._finished.get(place, ("", -1))
+            if (place, run) in self._running:
+                found = "another call of this driver is still writing there"
+            elif last_run == run and batch <= last:
+                found = f"this driver has already written batch {last} there"
+            else:
+                found = ""
+                self._running.add((place, run))
+        if found:
+            raise InvalidArgumentError(
+                f"batch {batch} cannot be written for {key} (ledger {ledger}), because {found}: the rows of "
+                "a second call would be lost. Give each sink of the query that writes to this stream a "
+                "different sink_name, and call each once for a batch, with increasing batch ids"
+            )
+        try:
+            yield
+            with self._lock:
+                self._finished[place] = (run, batch)
+        finally:
+            with self._lock:
+                self._running.remove((place, run))
+
+
+_calls = _Calls()
+
+
+def _active_query(spark: SparkSession, query_id: str) -> Any:
+    """Return the JVM object of a running query, or None if it is not available."""
+    # The session inside foreachBatch is a clone, whose own list of queries is empty.
+    key = spark._jvm.java.util.UUID.fromString(query_id)
+    try:
+        return spark._jsparkSession.sharedState().activeStreamingQueries().get(key)
+    except Py4JError:
+        return None
+
+
+def _run_of(spark: SparkSession, query_id: str) -> str | None:
+    """Return Spark's id of this run of a query; each start gets another one."""
+    query = _active_query(spark, query_id)
+    try:
+        if query is not None:
+            return str(query.runId())
+    except Py4JError:
+        pass
+    # Spark sets the job group to the run id, unless the user's function has set another one.
+    return cast("str | None", spark.sparkContext.getLocalProperty("spark.jobGroup.id"))
+
+
+def _checkpoint_root(query: Any) -> str | None:
+    """Return the location of a query's checkpoint, or None if it is not available."""
+    try:
+        return None if query is None else str(query.resolvedCheckpointRoot())
+    except Py4JError:
+        return None
+
+
+def _planned(spark: SparkSession, query_id: str, batch: int) -> PlannedBatch | None:
+    """Return the entry of a batch in a query's checkpoint, in whatever file system; None if it has none.
+
+    The file is read, because Spark's own objects for it differ between versions.
+    """
+    root = _checkpoint_root(_active_query(spark, query_id))
+    if root is None:
+        return None
+    hadoop, jvm = spark._jvm.org.apache.hadoop.fs, spark._jvm
+    try:
+        system = hadoop.Path(root).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        entry = hadoop.Path(root, f"offsets/{batch}")
+        if not system.exists(entry):
+            return None
+        file = system.open(entry)
+        try:
+            text = str(jvm.org.apache.commons.io.IOUtils.toString(file, "UTF-8"))
+        finally:
+            file.close()
+        return planned_batch(text, bool(system.exists(hadoop.Path(root, "state"))))
+    except Py4JError as error:
+        log.warning("the entry of batch %d in checkpoint %s cannot be read: %s", batch, root, error)
+        return None
+
+
+def _checkpoint_is_random(spark: SparkSession, query_id: str) -> bool:
+    """Return True if Spark will create another checkpoint at the next start.
+
+    It does that for a query without a name whose checkpoint is in the default location.
+    """
+    query = _active_query(spark, query_id)
+    root = _checkpoint_root(query)
+    default = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+    if root is None or not default or query.name() is not None:
+        return False
+    return is_random_below(root, default)
+
+
+def is_random_below(root: str, default: str) -> bool:
+    """Return True if a checkpoint's path is a random UUID directly below the default location.
+
+    :param root: path of the checkpoint, as Spark resolved it.
+    :param default: the default location as configured, perhaps without a scheme.
+    """
+    parent, _, last = urlsplit(root).path.rstrip("/").rpartition("/")
+    try:
+        if str(UUID(last)) != last.lower():
+            return False
+    except ValueError:
+        return False
+    above = urlsplit(default).path.rstrip("/")
+    return parent == above if above.startswith("/") or not above else parent.endswith("/" + above)
+
+
+def _checkpoint_is_temporary(spark: SparkSession, query_id: str) -> bool:
+    """Return True if the query has a temporary checkpoint, which Spark deletes when the query ends."""
+    root = _checkpoint_root(_active_query(spark, query_id))
+    if root is None:
+        log.warning(
+            "this version of Spark does not report the query's checkpoint location, so it was not checked"
+        )
+        return False
+    return root.rstrip("/").rpartition("/")[2].startswith("temporary-")
