@@ -44,6 +44,7 @@ __all__ = [
     "Setting",
     "check_registry_uri",
     "config_of",
+    "parse_endpoint",
 ]
 
 DEFAULT_CONTROLLER_URI = "tcp://localhost:9090"
@@ -181,7 +182,8 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
         raise InvalidArgumentError(
             f"controller URI {shown(uri)}: scheme {shown(scheme)} is not one of {known}"
         )
-    return scheme, tuple(_endpoint(uri, part.strip()) for part in rest.rstrip("/").split(","))
+    what = f"controller URI {shown(uri)}"
+    return scheme, tuple(parse_endpoint(part.strip(), what) for part in rest.rstrip("/").split(","))
 
 
 _HOST: Final = re.compile(r"[^\s\x00-\x1f\x7f\ud800-\udfff/?#\[\]\\:]{1,253}")
@@ -190,30 +192,32 @@ _HOST: Final = re.compile(r"[^\s\x00-\x1f\x7f\ud800-\udfff/?#\[\]\\:]{1,253}")
 _PORT_DIGITS: Final = 20
 
 
-def _endpoint(uri: str, part: str, name: str = "controller URI") -> Endpoint:
-    host, colon, port_text = part.rpartition(":")
+def parse_endpoint(text: str, what: str) -> Endpoint:
+    """Split ``host:port`` into host and port. An IPv6 address goes in brackets.
+
+    :param text: the text.
+    :param what: what it is, as a message begins.
+    :raises InvalidArgumentError: it is something else.
+    """
+    host, colon, port_text = text.rpartition(":")
     if not colon or not host or not port_text.isascii() or not port_text.isdigit():
         raise InvalidArgumentError(
-            f"{name} {shown(uri)}: {shown(part)} is not of the form host:port (every address needs a port)"
+            f"{what}: {shown(text)} is not of the form host:port (every address needs a port)"
         )
     # Python does not convert more than some thousand digits.
     port = int(port_text) if len(port_text) <= _PORT_DIGITS else 0
     if not 0 < port < 65536:
-        raise InvalidArgumentError(
-            f"{name} {shown(uri)}: port {shown(port_text)[1:-1]} is not in the range 1 to 65535"
-        )
+        raise InvalidArgumentError(f"{what}: port {shown(port_text)[1:-1]} is not in the range 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise InvalidArgumentError(f"{name} {shown(uri)}: {shown(host)} is not an IPv6 address") from None
+            raise InvalidArgumentError(f"{what}: {shown(host)} is not an IPv6 address") from None
     elif ":" in host:
-        raise InvalidArgumentError(
-            f"{name} {shown(uri)}: write an IPv6 address in brackets: [{host[:60]}]:{port}"
-        )
+        raise InvalidArgumentError(f"{what}: write an IPv6 address in brackets: [{host[:60]}]:{port}")
     elif not _HOST.fullmatch(host):
-        raise InvalidArgumentError(f"{name} {shown(uri)}: {shown(host)} is not a valid host name")
+        raise InvalidArgumentError(f"{what}: {shown(host)} is not a valid host name")
     return host, port
 
 
@@ -238,7 +242,7 @@ def check_registry_uri(uri: object) -> str:
     address = rest.partition("/")[0]
     has_port = ":" in address.rpartition("]")[2]
     default_port = "443" if scheme.lower() == "https" else "80"
-    _endpoint(text, address if has_port else f"{address}:{default_port}", name)
+    parse_endpoint(address if has_port else f"{address}:{default_port}", f"{name} {shown(text)}")
     return text
 
 

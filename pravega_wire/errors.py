@@ -42,7 +42,6 @@ __all__ = [
     "AuthError",
     "AuthenticationError",
     "BrokenStreamError",
-    "CaptureError",
     "CheckpointError",
     "CheckpointTimeoutError",
     "ClosedError",
@@ -307,10 +306,6 @@ class UnknownCommandError(DecodeError):
 
 class EncodeError(ProtocolError):
     """A value does not fit its wire format (for example, a string longer than 65535 bytes)."""
-
-
-class CaptureError(PravegaError, ValueError):
-    """A file that was to be dissected is not a network capture in a known format."""
 
 
 class IncompatibleVersionError(ProtocolError):

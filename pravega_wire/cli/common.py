@@ -12,7 +12,6 @@ from pravega_wire.errors import (
     ArchiveBusyError,
     ArchiveError,
     AuthenticationError,
-    CaptureError,
     CorruptedStateError,
     DecodeError,
     FencedError,
@@ -80,7 +79,6 @@ _FINAL: Final = (
     InvalidArgumentError,
     IngestError,
     MissingExtraError,
-    CaptureError,
     DecodeError,
     CorruptedStateError,
     # what is there does not permit it

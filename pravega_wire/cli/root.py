@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "doctor": (f"{_HERE}.doctor", "find out what is wrong with a cluster, or with the way to it"),
     "top": (f"{_HERE}.top", "watch the rates of streams and the lag of reader groups"),
     "heatmap": (f"{_HERE}.heatmap", "draw the segments of a stream over its epochs"),
-    "dissect": (f"{_HERE}.dissect", "show the frames of a capture, or of a live connection"),
+    "dissect": (f"{_HERE}.dissect", "show the frames that clients and segment stores exchange"),
     "config": (f"{_HERE}.config", "show the settings, and where each comes from"),
     "completion": (f"{_HERE}.completion", "print the completion script of a shell"),
 }

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.dissect.frames import FrameFinder, LostBytes, RawFrame
+from pravega_wire.dissect.frames import FrameSplitter, LostBytes, RawFrame
 from pravega_wire.errors import DecodeError
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol import specs
 from pravega_wire.protocol.codec import HEADER
 from pravega_wire.secrecy import without_secrets
+from pravega_wire.types import Endpoint
 
-__all__ = ["HIDDEN", "Address", "Connection", "Frame", "Note"]
+__all__ = ["HIDDEN", "Connection", "Frame", "Note"]
 
 HIDDEN: Final = "[hidden]"
 """What stands in place of a delegation token."""
-
-Address = tuple[str, int]
 
 _TOKEN: Final = "delegation_token"
 _WITH_TOKEN: Final = frozenset(
@@ -42,8 +42,8 @@ _MAX_PENDING: Final = 100_000
 class Frame:
     """One frame of a connection.
 
-    :ivar number: number of the frame in this result, from 1.
-    :ivar time: when its last byte was captured, in nanoseconds since 1970.
+    :ivar number: number of the frame among those of all connections, from 1.
+    :ivar time: when its last byte passed, in nanoseconds since 1970.
     :ivar connection: number of the connection, from 1.
     :ivar source: address and port of the sender.
     :ivar target: address and port of the receiver.
@@ -65,8 +65,8 @@ class Frame:
     number: int
     time: int
     connection: int
-    source: Address
-    target: Address
+    source: Endpoint
+    target: Endpoint
     sender: str
     code: int
     command: str
@@ -83,10 +83,10 @@ class Frame:
 class Note:
     """Something else that happened.
 
-    :ivar kind: ``opened``, ``closed``, ``lost`` (bytes without frames), ``foreign`` (not this protocol),
-        ``unanswered`` (a request without a reply), ``unacknowledged`` (an append without one) or ``capture``.
-    :ivar time: in nanoseconds since 1970; 0 if it has none.
-    :ivar connection: number of the connection; 0 for what concerns the whole capture.
+    :ivar kind: ``opened``, ``closed``, ``lost`` (bytes without frames), ``unanswered`` (a request without a
+        reply) or ``unacknowledged`` (an append without one).
+    :ivar time: in nanoseconds since 1970.
+    :ivar connection: number of the connection; 0 for one that could not be made.
     :ivar text: what happened.
     :ivar frame: number of the frame that it is about, or None.
     """
@@ -111,66 +111,45 @@ class _Request:
     events: int
 
 
-class _Side:
-    """What one side of a connection sends."""
-
-    def __init__(self, address: Address, *, from_start: bool, expected: bool) -> None:
-        self.address = address
-        self.finder = FrameFinder(from_start=from_start, expected=expected)
-
-
 class Connection:
-    """One connection: the frames of both sides.
+    """One connection: the frames of both sides. It is given their bytes and does no I/O.
 
+    :param client: address of the client.
+    :param server: address of the segment store.
     :param number: its number.
-    :param client: address of the side that is the client, or may be.
-    :param server: address of the other side.
-    :param next_number: returns the number of the next frame.
-    :param from_start: whether the connection is seen from its first byte on.
-    :param expected: whether it is known to carry the segment store's protocol.
+    :param frames: the numbers of its frames, where several connections share them; default: from 1.
     """
 
     def __init__(
-        self,
-        number: int,
-        client: Address,
-        server: Address,
-        next_number: Callable[[], int],
-        *,
-        from_start: bool,
-        expected: bool = False,
+        self, client: Endpoint, server: Endpoint, number: int = 1, *, frames: Iterator[int] | None = None
     ) -> None:
         self.number = number
         self.client = client
         self.server = server
-        self._next_number = next_number
-        # Who is the client is certain if its first segment was seen.
-        self._certain = from_start
-        self._sides = {
-            each: _Side(each, from_start=from_start, expected=expected) for each in (client, server)
-        }
+        self._numbers = count(1) if frames is None else frames
+        self._sides = {each: FrameSplitter() for each in (client, server)}
         self._pending: OrderedDict[int, _Request] = OrderedDict()
         self._by_id: dict[int, dict[int, _Request]] = {}
-        self._foreign: set[Address] = set()
 
-    def feed(self, source: Address, data: bytes, time: int) -> Iterator[Frame | Note]:
-        """Return what is complete with these bytes from one side."""
-        for each in self._sides[source].finder.feed(data, time):
-            yield from self._found(source, each)
+    def feed(self, source: Endpoint, data: bytes, time: int) -> Iterator[Frame | Note]:
+        """Return what is complete with these bytes from one side.
 
-    def missing(self, source: Address, count: int, time: int) -> Iterator[Frame | Note]:
-        """Bytes of one side were not captured."""
-        for each in self._sides[source].finder.missing(count, time):
-            yield from self._found(source, each)
+        :param source: the client's address, or the server's.
+        :param data: what it has sent after its bytes before.
+        :param time: when, in nanoseconds since 1970.
+        """
+        for each in self._sides[source].feed(data):
+            yield self._found(source, each, time)
 
     def end(self, time: int, how: str) -> Iterator[Frame | Note]:
         """The connection has ended: report what is left over, and requests without replies.
 
+        :param time: when, in nanoseconds since 1970.
         :param how: how it ended, in words.
         """
         for address, side in self._sides.items():
-            for each in side.finder.end():
-                yield from self._found(address, each)
+            for each in side.end():
+                yield self._found(address, each, time)
         for request in self._pending.values():
             append = request.command in _APPENDS
             yield Note(
@@ -191,64 +170,47 @@ class Connection:
 
     # --- frames ---------------------------------------------------------------------------------
 
-    def _found(self, source: Address, found: RawFrame | LostBytes) -> Iterator[Frame | Note]:
-        if isinstance(found, LostBytes):
-            if found.foreign:
-                # Both sides of such a connection are reported as one.
-                if not self._foreign:
-                    text = f"{self.name}: {found.reason}; its bytes are left out"
-                    yield Note("foreign", found.time, self.number, text)
-                self._foreign.add(source)
-            else:
-                yield Note(
-                    "lost",
-                    found.time,
-                    self.number,
-                    f"{found.count} bytes from {_text(source)} to {_text(self._other(source))} are left out: "
-                    f"{found.reason}",
-                )
-            return
-        yield self._frame(source, found)
+    def _found(self, source: Endpoint, found: RawFrame | LostBytes, time: int) -> Frame | Note:
+        if isinstance(found, RawFrame):
+            return self._frame(source, found, time)
+        text = f"{_text(source)} to {_text(self._other(source))}: {found.reason}"
+        return Note("lost", time, self.number, text)
 
     @property
     def name(self) -> str:
         """Both addresses, for a message."""
         return f"{_text(self.client)} to {_text(self.server)}"
 
-    def _other(self, address: Address) -> Address:
+    def _other(self, address: Endpoint) -> Endpoint:
         return self.server if address == self.client else self.client
 
-    def _frame(self, source: Address, raw: RawFrame) -> Frame:
+    def _frame(self, source: Endpoint, raw: RawFrame, time: int) -> Frame:
         command = c.COMMANDS.get(raw.code)
-        if command is not None and not self._certain and command.DIRECTION in ("C", "S"):
-            self._certain = True
-            if (command.DIRECTION == "C") != (source == self.client):
-                self.client, self.server = self.server, self.client
         sender = "C" if source == self.client else "S"
-        number = self._next_number()
+        number = next(self._numbers)
         fields, end, error, shown = decode(raw)
-        unknown = 0 if error else raw.length - end
+        unknown = 0 if error else len(raw.body) - end
         answers: tuple[int, ...] = ()
         elapsed = None
         if error is None and command is not None:
             if sender == "C" and command.DIRECTION != "S":
-                self._remember(number, raw.time, command, fields)
+                self._remember(number, time, command, fields)
             elif sender == "S" and command.DIRECTION != "C":
                 answered = self._answered(command, fields)
                 answers = tuple(each.number for each in answered)
-                elapsed = raw.time - answered[-1].time if answered else None
+                elapsed = time - answered[-1].time if answered else None
             else:
                 error = f"{command.__name__} came from the {'client' if sender == 'C' else 'server'}"
         return Frame(
             number,
-            raw.time,
+            time,
             self.number,
             source,
             self._other(source),
             sender,
             raw.code,
             command.__name__ if command else "",
-            raw.length,
+            len(raw.body),
             fields,
             error,
             shown,
@@ -323,7 +285,7 @@ def _id_of(command: type[c.Command], fields: dict[str, Any]) -> int:
     return found
 
 
-def _text(address: Address) -> str:
+def _text(address: Endpoint) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -338,7 +300,7 @@ def decode(raw: RawFrame) -> tuple[dict[str, Any], int, str | None, bytes]:
         frame's bytes. Tokens are hidden in all of them.
     """
     command = c.COMMANDS.get(raw.code)
-    header = HEADER.pack(raw.code, raw.length)
+    header = HEADER.pack(raw.code, len(raw.body))
     if command is None:
         reason = f"command code {raw.code} does not exist in wire version {c.WIRE_VERSION_HIGH}"
         return {}, 0, reason, header + _TOKEN_BYTES.sub(HIDDEN.encode(), raw.body)
@@ -358,8 +320,6 @@ def decode(raw: RawFrame) -> tuple[dict[str, Any], int, str | None, bytes]:
                 fields[each.name] = each.value
     except DecodeError as failure:
         error = without_secrets(str(failure))
-    if len(raw.body) < raw.length:
-        error = f"{raw.length - len(raw.body)} of {raw.length} bytes are missing in the capture"
     if error is None:
         return fields, end, None, b""
     body = raw.body

@@ -24,12 +24,12 @@ _SHOWN_ITEMS: Final = 8
 def as_text(item: Frame | Note, *, payloads: bool = False) -> str:
     """Return a frame or a note as one line of text; a frame that cannot be decoded has two.
 
-    :param item: what :func:`~pravega_wire.dissect.dissect` returned.
+    :param item: what :func:`~pravega_wire.dissect.follow` has shown.
     :param payloads: show payloads and long texts whole.
     """
     if isinstance(item, Note):
-        when = _clock(item.time) if item.time else "-" * 15
-        return f"{when} {'#' + str(item.connection) if item.connection else '':>4} ! {_printable(item.text)}"
+        connection = f"#{item.connection}" if item.connection else ""
+        return f"{_clock(item.time)} {connection:>4} ! {_printable(item.text)}"
     arrow = ">" if item.sender == "C" else "<"
     line = f"{_clock(item.time)} #{item.connection:<3} {item.number:>5} {arrow} "
     line += item.command or f"command {item.code}"
@@ -57,7 +57,7 @@ def as_json(item: Frame | Note, *, payloads: bool = False) -> str:
     Payloads are objects with ``length`` and ``hex``; ``hex`` holds the first 16 bytes unless ``payloads`` is
     set. Times are in nanoseconds since 1970.
 
-    :param item: what :func:`~pravega_wire.dissect.dissect` returned.
+    :param item: what :func:`~pravega_wire.dissect.follow` has shown.
     :param payloads: show payloads and long texts whole.
     """
     if isinstance(item, Note):
@@ -79,10 +79,7 @@ def as_json(item: Frame | Note, *, payloads: bool = False) -> str:
 
 def _clock(time: int) -> str:
     seconds, rest = divmod(time, 10**9)
-    try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%H:%M:%S}.{rest // 1000:06}"
-    except (OverflowError, ValueError, OSError):
-        return f"{seconds}.{rest // 1000:06}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M:%S}.{rest // 1000:06}"
 
 
 def _numbers(numbers: tuple[int, ...]) -> str:

@@ -3,7 +3,7 @@
 A flow is one user of the connection: an append session, a segment reader, or a client of single requests. The
 high 32 bits of a request id name the flow that a reply belongs to (``docs/protocol/wire.md``, "Request ids
 and flows"). Bytes go in, replies come out. The caller owns the socket and the clock, so a blocking socket, an
-event loop, a capture file or a fuzzer can drive it.
+event loop, a record of bytes or a fuzzer can drive it.
 """
 
 from __future__ import annotations

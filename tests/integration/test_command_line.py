@@ -784,16 +784,3 @@ def test_an_archive_between_positions(wire: Wire, tmp_path: Path) -> None:
     assert "with another start" in wire.error
     earlier = ("archive", "create", "t", str(tmp_path / "earlier"), "--start", "head", "--end", "0=9")
     assert wire.json(*earlier)[0]["events"] == 1
-
-
-def test_dissecting(wire: Wire) -> None:
-    capture = Path(__file__).parents[1] / "golden" / "dissect-exchange.pcap"
-    frames = wire.json("dissect", str(capture))
-    assert frames[0]["command"] == "Hello"
-    assert len(wire.lines("dissect", str(capture))) == len(frames)
-    wire("dissect", __file__, code=Exit.USAGE)
-    assert "not a capture file" in wire.error
-    wire("dissect", "no-such-file.pcap", code=Exit.USAGE)
-    assert "no-such-file.pcap" in wire.error
-    with pytest.raises(SystemExit):
-        wire("dissect")

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import gzip
 from collections.abc import Awaitable, Callable, Iterable
-from io import BytesIO
 from typing import Any, cast
 from uuid import uuid4
 
@@ -41,7 +40,6 @@ from pravega_wire.archive import Manifest
 from pravega_wire.cdc import latest_rows
 from pravega_wire.checks import check_text
 from pravega_wire.cli.work.points import parse_point
-from pravega_wire.dissect import dissect
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
 from pravega_wire.serializers import BytesSerializer, Utf8Serializer
@@ -330,7 +328,6 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     "group cuts": (ReaderGroupConfig.of([S]).starting_at, "^cuts", (*ONE, 5, None, ["s/t"], [S])),
     "samples": (SequenceSource, "^samples", (*ONE, 5, iter([]))),
     "argv": (PravegaConfig.from_arguments, "^argv", (*ONE, 5)),
-    "ports": (lambda v: list(dissect(BytesIO(), ports=v)), "^ports", (*ONE, 5)),
     "watermark": (lambda v: Watermark.of(0, 1, v), "^the positions of a watermark", (*ONE, 5)),
     "changes": (lambda v: latest_rows(v, ["id"]), "^changes", (*ONE, 5)),
     "columns of a key": (lambda v: latest_rows([], v), "^key", (*ONE, 5, [])),

@@ -316,9 +316,9 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["stream", "create", "s/t", "--keep-time", "soon"], "'soon' is not a length of time"),
         (["group", "describe", "s/a b"], "the group name 'a b' has illegal characters"),
         (["table", "get", "s/a_b", "k"], "the table name 'a_b' has illegal characters"),
-        (["dissect", "a.pcap", "--port", "x"], "'x' is not a port, which is a number from 0 to 65535"),
-        (["dissect", "--follow", "65536", "--store", "a:1"], "'65536' is not a port"),
-        (["dissect", "--follow", "1", "--store", "a:x"], "error: --store: 'x' is not a port"),
+        (["dissect", "x", "--store", "a:1"], "'x' is not a port, which is a number from 0 to 65535"),
+        (["dissect", "65536", "--store", "a:1"], "'65536' is not a port"),
+        (["dissect", "12346"], "Missing option '--store' (try: pravega-wire dissect --help)"),
         (["read"], "Missing argument 'STREAM' (try: pravega-wire read --help)"),
         (["read", "s/t", "--from"], "'--from' requires an argument (try: pravega-wire read --help)"),
         (["stream", "create", "s/t", "--keep-size", "9" * 400], "is too large: the largest size is"),
@@ -387,7 +387,7 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
             ["read", "s/t", "--from", "@nowhere"],
             "the file 'nowhere' with a stream cut cannot be read: No such",
         ),
-        (["dissect", "nowhere"], "nowhere: No such file or directory"),
+        (["dissect", "0", "--store", "nowhere"], "--store: 'nowhere' is not of the form host:port"),
     ],
 )
 def test_wrong_arguments_are_one_line(
@@ -504,15 +504,6 @@ def test_a_signal_while_modules_are_imported(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
-
-
-def test_a_proxy_has_no_port_to_choose(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pravega_wire.dissect.__main__.run", lambda **given: None)
-    with pytest.raises(SystemExit):
-        main(["dissect", "--follow", "0", "--store", "a:2", "--port", "2"])
-    assert "--port belongs to a capture file: --follow shows" in capsys.readouterr().err
 
 
 LAST = """
