@@ -71,7 +71,6 @@ def COMMAND(
     rate: float | None,
     transaction: bool,
 ) -> None:
-    """See ``help``."""
     from pravega_wire.cli.work import schemas, writing
 
     keys = writing.Keys(key, key_field, None if key_delimiter is None else os.fsencode(key_delimiter))

@@ -27,7 +27,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
     "where it was.",
 )
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 def _progress(stage: Stage, about: str) -> None:
@@ -66,7 +66,6 @@ def create(
     skip_truncated: bool,
     part_size: int | None,
 ) -> None:
-    """See ``help``."""
     from pravega_wire.archive import archive_stream
 
     more: dict[str, Any] = {} if part_size is None else {"part_bytes": part_size}
@@ -103,7 +102,6 @@ def create(
 @click.option("--append", is_flag=True, help="allow a stream that has events already")
 @passed
 def restore(session: Session, directory: Path, name: str, append: bool) -> None:
-    """See ``help``."""
     from pravega_wire.archive import restore_stream
 
     restored = session.call(
@@ -127,7 +125,6 @@ def restore(session: Session, directory: Path, name: str, append: bool) -> None:
 @click.option("--compare", is_flag=True, help="also compare with the stream it was made from")
 @passed
 def verify(session: Session, directory: Path, compare: bool) -> None:
-    """See ``help``."""
     from pravega_wire.archive import compare_archive, verify_archive
 
     if compare:

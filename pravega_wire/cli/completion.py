@@ -26,7 +26,6 @@ VARIABLE = "_PRAVEGA_WIRE_COMPLETE"
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def COMMAND(shell: str) -> None:
-    """See ``help``."""
     from pravega_wire.cli.root import COMMAND as root
 
     kind = get_completion_class(shell)

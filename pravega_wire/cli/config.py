@@ -19,7 +19,7 @@ __all__ = ["COMMAND"]
     "environment variable, the profile, the default.",
 )
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 @COMMAND.command(
@@ -30,7 +30,6 @@ def COMMAND() -> None:
 )
 @passed
 def show(session: Session) -> None:
-    """See ``help``."""
     session.out.rows(
         [asdict(each) for each in session.resolved.found],
         [Column("setting", "SETTING"), Column("value", "VALUE"), Column("source", "FROM")],
@@ -45,7 +44,6 @@ def show(session: Session) -> None:
 )
 @passed
 def profiles(session: Session) -> None:
-    """See ``help``."""
     import os
 
     found = load_profiles(session.flags.get("file"), os.environ)
@@ -73,7 +71,6 @@ def profiles(session: Session) -> None:
 )
 @passed
 def path(session: Session) -> None:
-    """See ``help``."""
     import os
 
     from pravega_wire.cli.settings import FILE_VARIABLE

@@ -19,7 +19,7 @@ __all__ = ["COMMAND"]
     f"is also understood by Java programs. Where a command takes a CUT, it may be {points.HELP}.",
 )
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 def _print(session: Session, cut: StreamCut) -> None:
@@ -38,7 +38,6 @@ def _print(session: Session, cut: StreamCut) -> None:
 @click.option("--head", is_flag=True, help="the oldest position that can be read")
 @passed
 def now(session: Session, name: str, head: bool) -> None:
-    """See ``help``."""
     stream = session.resolved.config.resolve(name)
     point = points.Point("head" if head else "tail")
     _print(session, session.call(lambda client: points.resolve(client, stream, point)))
@@ -57,7 +56,6 @@ def now(session: Session, name: str, head: bool) -> None:
 @click.argument("time", type=TIME, metavar="TIME")
 @passed
 def at(session: Session, name: str, time: int) -> None:
-    """See ``help``."""
     stream = session.resolved.config.resolve(name)
     point = points.Point("time", time=time)
     _print(session, session.call(lambda client: points.resolve(client, stream, point)))
@@ -75,7 +73,6 @@ def at(session: Session, name: str, time: int) -> None:
 @click.argument("cut", metavar="CUT")
 @passed
 def show(session: Session, name: str, cut: str) -> None:
-    """See ``help``."""
     point = points.parse_point(cut)
     stream = session.resolved.config.resolve(name)
     if point.kind == "cut":
@@ -105,7 +102,6 @@ def show(session: Session, name: str, cut: str) -> None:
 @click.argument("other", metavar="B")
 @passed
 def compare(session: Session, name: str, one: str, other: str) -> None:
-    """See ``help``."""
     first, second = points.parse_point(one), points.parse_point(other)
     stream = session.resolved.config.resolve(name)
     order = session.call(lambda client: cuts.compare(client, stream, first, second))
@@ -125,7 +121,6 @@ def compare(session: Session, name: str, one: str, other: str) -> None:
 @click.argument("end", metavar="[B]", default="tail")
 @passed
 def distance(session: Session, name: str, start: str, end: str) -> None:
-    """See ``help``."""
     first, second = points.parse_point(start), points.parse_point(end)
     stream = session.resolved.config.resolve(name)
     found = session.call(lambda client: cuts.distance(client, stream, first, second))

@@ -36,7 +36,6 @@ __all__ = ["COMMAND"]
 @click.option("--payloads", is_flag=True, help="show payloads and long texts whole")
 @passed
 def COMMAND(session: Session, port: int, store: str, payloads: bool) -> None:
-    """See ``help``."""
     endpoint = parse_endpoint(store, "--store")
     import trio
 

@@ -46,7 +46,6 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "unknown":
 )
 @passed
 def COMMAND(session: Session, names: tuple[str, ...], ledgers: tuple[str, ...], wait: float) -> Exit:
-    """See ``help``."""
     from pravega_wire.cli.work import health
 
     resolved = session.resolved

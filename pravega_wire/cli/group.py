@@ -23,7 +23,7 @@ __all__ = ["COMMAND"]
     "scope.",
 )
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 @COMMAND.command(
@@ -36,7 +36,6 @@ def COMMAND() -> None:
 @click.option("--from", "start", metavar="CUT", default="head", help=f"where to begin: {points.HELP}")
 @passed
 def create(session: Session, name: str, streams: tuple[str, ...], start: str) -> None:
-    """See ``help``."""
     point = points.parse_point(start)
 
     async def work(client: PravegaClient) -> bool:
@@ -64,7 +63,6 @@ def create(session: Session, name: str, streams: tuple[str, ...], start: str) ->
 @click.argument("scope_name", metavar="[SCOPE]", required=False)
 @passed
 def list_(session: Session, scope_name: str | None) -> None:
-    """See ``help``."""
     rows = session.call(lambda client: groups.list_groups(client, scope_name))
     columns = [
         Column("group", "GROUP"),
@@ -89,7 +87,6 @@ def list_(session: Session, scope_name: str | None) -> None:
 @click.argument("name", metavar="GROUP", type=GROUP)
 @passed
 def describe(session: Session, name: str) -> None:
-    """See ``help``."""
     found = session.call(lambda client: groups.describe(client, client.config.resolve(name)))
     if session.out.as_json:
         session.out.json(found)
@@ -151,7 +148,6 @@ def describe(session: Session, name: str) -> None:
 @yes_option
 @passed
 def reset(session: Session, name: str, to: tuple[str, ...], yes: bool) -> None:
-    """See ``help``."""
     where = [points.parse_point(each) for each in to]
     confirm(f"Restart reader group {name} from {', '.join(to) or 'its last checkpoint'}?", yes=yes)
     cuts = session.call(lambda client: groups.reset(client, client.config.resolve(name), where))
@@ -172,7 +168,6 @@ def reset(session: Session, name: str, to: tuple[str, ...], yes: bool) -> None:
 @yes_option
 @passed
 def offline(session: Session, name: str, reader: str, yes: bool) -> None:
-    """See ``help``."""
     confirm(f"Remove reader {reader} from group {name}?", yes=yes)
 
     async def work(client: PravegaClient) -> None:
@@ -196,7 +191,6 @@ def offline(session: Session, name: str, reader: str, yes: bool) -> None:
 @yes_option
 @passed
 def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
-    """See ``help``."""
     confirm(f"Delete reader group {', '.join(names)}?", yes=yes)
 
     async def work(client: PravegaClient) -> None:

@@ -32,7 +32,6 @@ __all__ = ["COMMAND"]
 )
 @passed
 def COMMAND(session: Session, name: str, output: Path | None, height: int) -> None:
-    """See ``help``."""
     stream = session.resolved.config.resolve(name)
     found = shapes.shapes_of(session.call(lambda client: client.stream_layout(stream)))
     if output is not None:

@@ -225,7 +225,6 @@ async def _ingest(client: PravegaClient, arguments: _Arguments, parse: Parse) ->
 @click.option("--quiet", is_flag=True, help="do not show progress")
 @passed
 def COMMAND(session: Session, **given: Any) -> Exit:
-    """See ``help``."""
     arguments = _Arguments(**given)
     parse = _parse(arguments)
     result = session.call(lambda client: _ingest(client, arguments, parse))

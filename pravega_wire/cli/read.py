@@ -114,7 +114,6 @@ def COMMAND(
     reader: str | None,
     idle: float,
 ) -> None:
-    """See ``help``."""
     from pravega_wire.cli.work import reading
 
     if follow and end is not None:

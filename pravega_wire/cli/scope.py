@@ -19,7 +19,7 @@ __all__ = ["COMMAND"]
 
 @click.group(cls=WireGroup, help="Create, list and delete scopes. A scope holds streams, groups and tables.")
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 @COMMAND.command(
@@ -30,7 +30,6 @@ def COMMAND() -> None:
 @click.argument("scopes", metavar="SCOPE...", nargs=-1, required=True)
 @passed
 def create(session: Session, scopes: tuple[str, ...]) -> None:
-    """See ``help``."""
 
     async def work(client: PravegaClient) -> None:
         for scope in scopes:
@@ -48,7 +47,6 @@ def create(session: Session, scopes: tuple[str, ...]) -> None:
 )
 @passed
 def list_(session: Session) -> None:
-    """See ``help``."""
     scopes = session.call(lambda client: client.list_scopes())
     rows = [{"scope": each} for each in sorted(scopes)]
     session.out.rows(rows, [Column("scope", "SCOPE")])
@@ -64,7 +62,6 @@ def list_(session: Session) -> None:
 @yes_option
 @passed
 def delete(session: Session, scopes: tuple[str, ...], recursive: bool, yes: bool) -> None:
-    """See ``help``."""
     what = "with everything in it" if recursive else "(it has to be empty)"
     confirm(f"Delete scope {', '.join(scopes)} {what}?", yes=yes)
 

@@ -43,7 +43,7 @@ _SEGMENTS = [
     help="Create, list, change and delete streams. STREAM is SCOPE/STREAM, or a name in the default scope.",
 )
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 def _configuration(function: F) -> F:
@@ -99,7 +99,6 @@ def _configuration(function: F) -> F:
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="a tag to find it by; may be repeated")
 @passed
 def create(session: Session, names: tuple[str, ...], tags: tuple[str, ...], **changes: Any) -> None:
-    """See ``help``."""
     configuration = streams.Changes(add_tags=tags, **changes).apply(StreamConfiguration())
 
     async def work(client: PravegaClient) -> None:
@@ -130,7 +129,6 @@ def create(session: Session, names: tuple[str, ...], tags: tuple[str, ...], **ch
 )
 @passed
 def alter(session: Session, name: str, **changes: Any) -> None:
-    """See ``help``."""
     wanted = streams.Changes(**changes)
     if wanted.empty:
         raise InvalidArgumentError("nothing to change: name what the stream should have (see --help)")
@@ -184,7 +182,6 @@ def list_(
     internal: bool,
     names: bool,
 ) -> None:
-    """See ``help``."""
     rows = session.call(
         lambda client: streams.list_streams(
             client, scope_name, pattern=pattern, tag=tag, internal=internal, details=not names
@@ -215,7 +212,6 @@ def list_(
 @click.option("--epochs", is_flag=True, help="also show which segments were active in each epoch")
 @passed
 def describe(session: Session, name: str, epochs: bool) -> None:
-    """See ``help``."""
     found = session.call(lambda client: streams.describe(client, client.config.resolve(name)))
     if session.out.as_json:
         session.out.json(found)
@@ -267,7 +263,6 @@ def describe(session: Session, name: str, epochs: bool) -> None:
 def truncate(
     session: Session, name: str, to: str | None, older_than: float | None, of_bytes: bool, yes: bool
 ) -> None:
-    """See ``help``."""
     if (to is None) == (older_than is None):
         raise InvalidArgumentError("name the new head with --to or with --older-than")
     point = points.parse_point(to if to is not None else f"time:-{older_than}s")
@@ -287,7 +282,6 @@ def truncate(
 @yes_option
 @passed
 def seal(session: Session, names: tuple[str, ...], yes: bool) -> None:
-    """See ``help``."""
     confirm(f"Seal stream {', '.join(names)}?", yes=yes)
 
     async def work(client: PravegaClient) -> None:
@@ -308,7 +302,6 @@ def seal(session: Session, names: tuple[str, ...], yes: bool) -> None:
 @yes_option
 @passed
 def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
-    """See ``help``."""
     confirm(f"Delete stream {', '.join(names)} and its data?", yes=yes)
 
     async def work(client: PravegaClient) -> None:
@@ -330,6 +323,5 @@ def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
 @click.argument("segments", type=int, metavar="N")
 @passed
 def scale(session: Session, name: str, segments: int) -> None:
-    """See ``help``."""
     done = session.call(lambda client: streams.scale(client, client.config.resolve(name), segments))
     session.out.did(f"stream {done['stream']}: {done['before']} -> {done['segments']} segments", done)

@@ -46,7 +46,7 @@ _secondary = click.option("--secondary", metavar="KEY", help="the secondary key,
     "of a table have the same number of bytes.",
 )
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 @COMMAND.command(
@@ -62,7 +62,6 @@ def COMMAND() -> None:
 )
 @passed
 def create(session: Session, name: str, key_length: int, secondary_key_length: int, partitions: int) -> None:
-    """See ``help``."""
     configuration = KeyValueTableConfiguration(partitions, key_length, secondary_key_length)
     new = session.call(lambda client: client.create_key_value_table(name, configuration))
     table = str(session.resolved.config.resolve(name))
@@ -78,7 +77,6 @@ def create(session: Session, name: str, key_length: int, secondary_key_length: i
 @click.argument("scope_name", metavar="[SCOPE]", required=False)
 @passed
 def list_(session: Session, scope_name: str | None) -> None:
-    """See ``help``."""
 
     async def work(client: PravegaClient) -> list[dict[str, Any]]:
         rows = []
@@ -122,7 +120,6 @@ def list_(session: Session, scope_name: str | None) -> None:
 @yes_option
 @passed
 def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
-    """See ``help``."""
     confirm(f"Delete table {', '.join(names)} and its entries?", yes=yes)
 
     async def work(client: PravegaClient) -> None:
@@ -148,7 +145,6 @@ def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
 @_values
 @passed
 def get(session: Session, name: str, key: str, secondary: str | None, keys: str, values: str) -> None:
-    """See ``help``."""
 
     async def work(client: PravegaClient) -> dict[str, Any]:
         table = await client.key_value_table(name)
@@ -191,7 +187,6 @@ def put(
     keys: str,
     values: str,
 ) -> None:
-    """See ``help``."""
     if new and version is not None:
         raise InvalidArgumentError("--new is for a key that does not exist, --version for one that does")
     if value == "-" and values != "text":
@@ -224,7 +219,6 @@ def put(
 @_keys
 @passed
 def remove(session: Session, name: str, names: tuple[str, ...], secondary: str | None, keys: str) -> None:
-    """See ``help``."""
 
     async def work(client: PravegaClient) -> None:
         table = await client.key_value_table(name)
@@ -248,7 +242,6 @@ def remove(session: Session, name: str, names: tuple[str, ...], secondary: str |
 @_values
 @passed
 def scan(session: Session, name: str, limit: int | None, keys: str, values: str) -> None:
-    """See ``help``."""
     if limit is not None and limit < 1:
         raise InvalidArgumentError(f"--limit must be positive, not {limit}")
 

@@ -62,7 +62,6 @@ _ERROR = Column("error", "ERROR")
 def COMMAND(
     session: Session, names: tuple[str, ...], group_names: tuple[str, ...], interval: float, count: int | None
 ) -> None:
-    """See ``help``."""
     if not interval > 0:
         raise InvalidArgumentError("--interval must be positive")
     if count is not None and count < 1:

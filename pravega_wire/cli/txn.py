@@ -27,7 +27,7 @@ __all__ = ["COMMAND"]
     "what is in them becomes visible when they are committed.",
 )
 def COMMAND() -> None:
-    """See ``help``."""
+    pass
 
 
 @COMMAND.command(
@@ -41,7 +41,6 @@ def COMMAND() -> None:
 @click.option("--completed", is_flag=True, help="list completed transactions instead of open ones")
 @passed
 def list_(session: Session, name: str, completed: bool) -> None:
-    """See ``help``."""
     stream = session.resolved.config.resolve(name)
     if completed:
 
@@ -98,7 +97,6 @@ def _row(each: transactions.OpenTransaction, now: float) -> dict[str, Any]:
 @click.argument("transaction", type=click.UUID, metavar="ID")
 @passed
 def status(session: Session, name: str, transaction: UUID) -> None:
-    """See ``help``."""
     found = session.call(lambda client: client.transaction_status(name, transaction))
     if found is TxnStatus.UNKNOWN:
         raise AbsentError(f"the controller has no record of transaction {transaction} on stream {name}")
@@ -115,7 +113,6 @@ def status(session: Session, name: str, transaction: UUID) -> None:
 @yes_option
 @passed
 def abort(session: Session, name: str, ids: tuple[UUID, ...], yes: bool) -> None:
-    """See ``help``."""
     confirm(f"Abort transaction {', '.join(map(str, ids))} on stream {name}?", yes=yes)
 
     async def work(client: PravegaClient) -> None:
