@@ -22,8 +22,8 @@ from benchmarks.__main__ import Bench, tables
 from benchmarks.work import HEADER_BYTES, total_bytes
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import open_client
-from pravega_wire.sync.portal import Portal
 from pravega_wire.testing import cluster
+from pravega_wire.threads.portal import Portal
 
 DELAYS = (0.010, 0.050)
 SIZE, APPENDS, READS = 1000, 200_000, 300_000

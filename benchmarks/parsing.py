@@ -25,7 +25,7 @@ import trio
 from benchmarks.work import LENGTHS
 from pravega_wire.protocol.events import EventAssembler, EventBatch, frame_event
 from pravega_wire.stream.event_reader import EventReader, _Feed, _Hand
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 CHUNK_BYTES = 1 << 20
 

@@ -26,11 +26,11 @@ import trio
 from benchmarks.work import HEADER_BYTES, measure, payload_pool, serve
 from pravega_wire import PravegaConfig, open_client
 from pravega_wire.controller.client import open_controller
-from pravega_wire.naming import segment_name
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.codec import append_block_header, encode
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.frames import FrameDecoder
+from pravega_wire.values.naming import segment_name
 
 BLOCK_BYTES = 256 * 1024
 WINDOW_BYTES = 4 * 1024 * 1024

@@ -4,36 +4,14 @@ Not public: :mod:`pravega_wire` exports them.
 """
 
 from pravega_wire import _public
-from pravega_wire.boundaries import BoundaryIndex, LeadingPart
-from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.controller.types import (
     KeyValueTableConfiguration,
     SegmentWithRange,
     Successors,
     TxnStatus,
 )
-from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import PravegaError
-from pravega_wire.event_time import EventTimeOrder, WatermarkAssigner
-from pravega_wire.groups import (
-    OnlineReader,
-    OnlineReaders,
-    OutstandingCheckpoint,
-    ReaderGroupConfig,
-    ReaderGroupMetrics,
-    RetentionType,
-    TimeWindow,
-)
 from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
-from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_wire.positions import (
-    Checkpoint,
-    EventPointer,
-    KeyValueVersion,
-    Position,
-    Watermark,
-    WatermarkSegment,
-)
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
@@ -61,7 +39,29 @@ from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
-from pravega_wire.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.boundaries import BoundaryIndex, LeadingPart
+from pravega_wire.values.config import Credentials, PravegaConfig
+from pravega_wire.values.cuts import LayoutSegment, StreamLayout
+from pravega_wire.values.event_time import EventTimeOrder, WatermarkAssigner
+from pravega_wire.values.groups import (
+    OnlineReader,
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    RetentionType,
+    TimeWindow,
+)
+from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.values.positions import (
+    Checkpoint,
+    EventPointer,
+    KeyValueVersion,
+    Position,
+    Watermark,
+    WatermarkSegment,
+)
+from pravega_wire.values.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Ack",

@@ -32,8 +32,8 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.checks import check_several, shown
 from pravega_wire.errors import ArgumentTypeError, DecodeError, EncodeError, InvalidArgumentError
+from pravega_wire.support.checks import check_several, shown
 
 __all__ = ["Change", "ChangeKind", "DebeziumSerializer", "LatestRows", "RowSerializer", "latest_rows"]
 

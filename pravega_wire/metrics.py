@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pravega_wire.errors import InvalidArgumentError, PravegaError
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 __all__ = [
     "BlockAcknowledged",

@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
-from pravega_wire.checks import check_buffer, read_json
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -32,6 +31,7 @@ from pravega_wire.errors import (
     PravegaError,
     TruncatedInputError,
 )
+from pravega_wire.support.checks import check_buffer, read_json
 
 __all__ = [
     "BytesSerializer",

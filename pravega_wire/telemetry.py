@@ -34,7 +34,7 @@ from pravega_wire.metrics import (
     Reconnecting,
     SegmentSucceeded,
 )
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 if TYPE_CHECKING:
     from opentelemetry import metrics as otel

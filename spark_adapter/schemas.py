@@ -27,7 +27,6 @@ from pyspark.sql import types as T
 
 from pravega_wire import Credentials, PravegaConfig
 from pravega_wire.cdc import DebeziumSerializer
-from pravega_wire.checks import check_count, check_text, shown
 from pravega_wire.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -50,6 +49,7 @@ from pravega_wire.schemas import (
 from pravega_wire.schemas.codecs import codec_name
 from pravega_wire.schemas.serializer import header_of
 from pravega_wire.serializers import Serializer
+from pravega_wire.support.checks import check_count, check_text, shown
 from spark_adapter.columns.worker import (
     ChangePlan,
     Connection,

@@ -19,11 +19,7 @@ import trio
 
 from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, crossing, uninterrupted
-from pravega_wire.checks import check_serializer
-from pravega_wire.cuts import Bound
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
-from pravega_wire.event_time import WatermarkAssigner
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
@@ -42,11 +38,14 @@ from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
-from pravega_wire.sync.bases import listed
-from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
-from pravega_wire.sync.portal import Held, shown_as
+from pravega_wire.support.checks import check_serializer
+from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
+from pravega_wire.threads.portal import Held, shown_as
 from pravega_wire.transport.limits import is_hurried
-from pravega_wire.types import Revision
+from pravega_wire.values.cuts import Bound
+from pravega_wire.values.event_time import WatermarkAssigner
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.types import Revision
 
 __all__ = [
     "Ack",

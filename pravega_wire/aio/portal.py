@@ -13,10 +13,10 @@ from weakref import WeakSet
 import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
-from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
-from pravega_wire.sync import portal as threads
-from pravega_wire.sync.portal import Held, Opened, for_threads
+from pravega_wire.support.nurseries import without_cancelled
+from pravega_wire.threads import portal as threads
+from pravega_wire.threads.portal import Held, Opened, for_threads
 
 __all__ = ["Call", "Line", "Portal", "crossing", "uninterrupted"]
 

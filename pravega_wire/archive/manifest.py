@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.checks import check_text
 from pravega_wire.errors import (
     ArchiveBusyError,
     ArchiveDamagedError,
@@ -23,8 +22,9 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     PravegaError,
 )
-from pravega_wire.naming import epoch_of, number_of
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.support.checks import check_text
+from pravega_wire.values.naming import epoch_of, number_of
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 try:
     import fcntl

@@ -43,11 +43,11 @@ from pravega_wire.archive.restoring import KeyFunction, Restored, Restoring
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest
 from pravega_wire.archive.writing import DEFAULT_PART_BYTES
-from pravega_wire.checks import check_flag
-from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.errors import ArchiveError
 from pravega_wire.stream.client import PravegaClient, StreamName
-from pravega_wire.types import SegmentRange
+from pravega_wire.support.checks import check_flag
+from pravega_wire.values.cuts import Bound, OnTruncated
+from pravega_wire.values.types import SegmentRange
 
 __all__ = [
     "DEFAULT_PART_BYTES",

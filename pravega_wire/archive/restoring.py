@@ -26,7 +26,6 @@ from pravega_wire.archive.manifest import EVENTS, ArchivedFile, ArchivedSegment,
 from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row_groups
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest, next_group
-from pravega_wire.checks import check_callable, check_flag, check_path
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ArchiveBusyError,
@@ -34,13 +33,14 @@ from pravega_wire.errors import (
     ScaleConflictError,
     WriterHistoryLostError,
 )
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.inside import core_of
 from pravega_wire.stream.resumable import ResumableWriter
-from pravega_wire.types import ScopedStream
+from pravega_wire.support.checks import check_callable, check_flag, check_path
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["KeyFunction", "Restored", "Restoring", "restore_stream"]
 

@@ -12,10 +12,10 @@ import trio
 
 from pravega_wire.archive.manifest import EVENTS, MANIFEST, ArchivedFile, Manifest, load
 from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row_groups
-from pravega_wire.checks import check_path
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError, ArchiveMismatchError
 from pravega_wire.stream.client import PravegaClient
-from pravega_wire.types import ScopedStream, SegmentRange
+from pravega_wire.support.checks import check_path
+from pravega_wire.values.types import ScopedStream, SegmentRange
 
 __all__ = ["compare_archive", "complete_manifest", "next_group", "verify_archive", "verify_file"]
 

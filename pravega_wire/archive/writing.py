@@ -34,13 +34,13 @@ from pravega_wire.archive.manifest import (
 )
 from pravega_wire.archive.parquet import PartWriter, need_arrow
 from pravega_wire.archive.stages import Observer, Stage, nothing
-from pravega_wire.checks import check_bytes, check_callable, check_path
-from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.errors import ArchiveError, ArgumentTypeError, DataLossError
-from pravega_wire.naming import epoch_of, number_of
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.stream.client import PravegaClient, StreamName
-from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+from pravega_wire.support.checks import check_bytes, check_callable, check_path
+from pravega_wire.values.cuts import Bound, OnTruncated, StreamLayout
+from pravega_wire.values.naming import epoch_of, number_of
+from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "archive_stream",

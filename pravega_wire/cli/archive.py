@@ -10,7 +10,7 @@ import click
 from pravega_wire.cli.common import warn
 from pravega_wire.cli.frame import SIZE, STREAM, Session, WireGroup, passed
 from pravega_wire.cli.work import points
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.archive import Manifest, Stage

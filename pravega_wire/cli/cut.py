@@ -8,7 +8,7 @@ from pravega_wire.cli.frame import STREAM, TIME, Session, WireGroup, passed
 from pravega_wire.cli.output import Column
 from pravega_wire.cli.values import size_text
 from pravega_wire.cli.work import cuts, points
-from pravega_wire.types import StreamCut
+from pravega_wire.values.types import StreamCut
 
 __all__ = ["COMMAND"]
 

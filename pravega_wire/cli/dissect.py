@@ -10,8 +10,8 @@ import click
 from pravega_wire.cli.common import warn
 from pravega_wire.cli.frame import PORT, Session, WireCommand, passed
 from pravega_wire.cli.values import os_message
-from pravega_wire.config import parse_endpoint
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.values.config import parse_endpoint
 
 if TYPE_CHECKING:
     from pravega_wire.dissect import Frame, Note

@@ -23,9 +23,9 @@ from pravega_wire.cli.ending import raising, terminable
 from pravega_wire.cli.output import Output, is_terminal
 from pravega_wire.cli.settings import CREDENTIALS, FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
 from pravega_wire.cli.values import parse_duration, parse_port, parse_size, parse_time
-from pravega_wire.config import SETTINGS, PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, PravegaError
-from pravega_wire.naming import validate_user_name
+from pravega_wire.values.config import SETTINGS, PravegaConfig
+from pravega_wire.values.naming import validate_user_name
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
@@ -231,7 +231,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"warning: {' '.join(record.getMessage().split())}"
-        if record.name != "pravega_wire.trouble":
+        if record.name != "pravega_wire.support.trouble":
             warn(text)
             return
         timer = threading.Timer(_PATIENCE_SECONDS, warn, [text])

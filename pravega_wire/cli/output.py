@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from pravega_wire.cli.common import let_go
 from pravega_wire.cli.values import size_text, time_text
-from pravega_wire.types import StreamCut
+from pravega_wire.values.types import StreamCut
 
 __all__ = ["Column", "Output", "dumps", "is_terminal"]
 

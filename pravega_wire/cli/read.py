@@ -18,10 +18,10 @@ from pravega_wire.cli.frame import DURATION, GROUP, STREAM, Session, WireCommand
 from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted
 from pravega_wire.cli.work import points, schemas
-from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.naming import validate_user_name
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.cuts import OnTruncated
+from pravega_wire.values.naming import validate_user_name
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.cli.work import reading

@@ -56,7 +56,7 @@ def _main(arguments: list[str]) -> int:
             finally:
                 at_once()
         except BaseExceptionGroup as group:
-            from pravega_wire.nurseries import first_of
+            from pravega_wire.support.nurseries import first_of
 
             # If several errors occurred together, only one is reported; an unexpected error is raised
             # unchanged.

@@ -1,8 +1,8 @@
 """The connection settings of a command, and where each comes from.
 
 Each setting is taken from the first of these that has it: a command-line argument, an environment variable
-(:data:`pravega_wire.config.SETTINGS` lists them), the profile, the default. A profile is a table of the
-configuration file, which is TOML::
+(:data:`pravega_wire.values.config.SETTINGS` lists them), the profile, the default. A profile is a table of
+the configuration file, which is TOML::
 
     default-profile = "lab"
 
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pravega_wire.config import SETTINGS, Credentials, PravegaConfig, Setting
 from pravega_wire.errors import AuthError, InvalidArgumentError
+from pravega_wire.values.config import SETTINGS, Credentials, PravegaConfig, Setting
 
 __all__ = [
     "CREDENTIALS", "FILE_VARIABLE", "HIDDEN", "PROFILE_VARIABLE", "Found", "Profiles", "Resolved",

@@ -14,7 +14,7 @@ from pravega_wire.cli.output import Column
 from pravega_wire.cli.values import size_text
 from pravega_wire.cli.work import points, streams
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.policies import StreamConfiguration
+from pravega_wire.values.policies import StreamConfiguration
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient

@@ -13,7 +13,7 @@ from pravega_wire.cli.output import Column
 from pravega_wire.cli.work import tables
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import InvalidArgumentError, NotFoundError, TableKeyBadVersionError
-from pravega_wire.positions import KeyValueVersion
+from pravega_wire.values.positions import KeyValueVersion
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient

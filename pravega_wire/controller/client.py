@@ -22,7 +22,6 @@ import trio
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 
-from pravega_wire.checks import check_event_time, check_lease
 from pravega_wire.controller.mapping import (
     ACCESS_NONE,
     ACCESS_READ_WRITE,
@@ -96,19 +95,20 @@ from pravega_wire.errors import (
 from pravega_wire.grpc.call import CallResult
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
 from pravega_wire.metrics import Counters
-from pravega_wire.naming import validate_scope_name, validate_user_name
-from pravega_wire.nurseries import open_lasting_nursery
-from pravega_wire.policies import (
-    StreamConfiguration,
-)
 from pravega_wire.proto import controller_pb2 as pb
-from pravega_wire.secrecy import secrets_of, without_secrets
+from pravega_wire.support.checks import check_event_time, check_lease
+from pravega_wire.support.nurseries import open_lasting_nursery
+from pravega_wire.support.secrecy import secrets_of, without_secrets
 from pravega_wire.transport.diagnosis import who_is_silent
 from pravega_wire.transport.grpc_channel import GrpcChannel
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
 from pravega_wire.transport.stream import connect
-from pravega_wire.types import Endpoint
+from pravega_wire.values.naming import validate_scope_name, validate_user_name
+from pravega_wire.values.policies import (
+    StreamConfiguration,
+)
+from pravega_wire.values.types import Endpoint
 
 __all__ = ["ControllerClient", "open_controller"]
 

@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.checks import check_uuid
 from pravega_wire.controller.types import (
     KeyValueTableConfiguration,
     ReaderGroupConfiguration,
     SegmentWithRange,
 )
-from pravega_wire.naming import TABLE_SUFFIX, validate_scope_name, validate_stream_name
-from pravega_wire.policies import (
+from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.support.checks import check_uuid
+from pravega_wire.values.naming import TABLE_SUFFIX, validate_scope_name, validate_stream_name
+from pravega_wire.values.policies import (
     RetentionPolicy,
     RetentionType,
     ScaleType,
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_wire.proto import controller_pb2 as pb
 
 __all__ = [
     "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "group_config", "group_configuration", "owner_info",

@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pravega_wire.checks import check_count
 from pravega_wire.errors import (
     ControllerError,
     InvalidArgumentError,
@@ -28,8 +27,9 @@ from pravega_wire.errors import (
     StreamSealedError,
     TransactionUnknownError,
 )
-from pravega_wire.naming import validate_scope_name, validate_stream_name, validate_user_name
 from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.support.checks import check_count
+from pravega_wire.values.naming import validate_scope_name, validate_stream_name, validate_user_name
 
 __all__ = [
     "broken_scope", "check_names", "check_scale", "done", "group_done", "known", "naming_stream", "no_group",

@@ -18,8 +18,8 @@ from pravega_wire.errors import DecodeError
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol import specs
 from pravega_wire.protocol.codec import HEADER
-from pravega_wire.secrecy import without_secrets
-from pravega_wire.types import Endpoint
+from pravega_wire.support.secrecy import without_secrets
+from pravega_wire.values.types import Endpoint
 
 __all__ = ["HIDDEN", "Connection", "Frame", "Note"]
 

@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from pravega_wire.dissect.exchange import Connection, Frame, Note
-from pravega_wire.types import Endpoint
+from pravega_wire.values.types import Endpoint
 
 __all__ = ["follow"]
 

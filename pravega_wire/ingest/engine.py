@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from pravega_wire.checks import INT32_MAX, check_callable, check_count, check_flag, check_lease
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import (
     EventTooLargeError,
@@ -29,7 +28,8 @@ from pravega_wire.ingest.state import IngestRecord, Journal, Kind, Phase
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, Transaction
-from pravega_wire.types import ScopedStream
+from pravega_wire.support.checks import INT32_MAX, check_callable, check_count, check_flag, check_lease
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["IfUnknown", "Observer", "Options", "Progress", "Stage"]
 

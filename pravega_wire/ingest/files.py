@@ -12,7 +12,6 @@ from typing import Literal
 
 import trio
 
-from pravega_wire.checks import check_callable, check_path
 from pravega_wire.errors import (
     ArgumentTypeError,
     IngestedSourceChangedError,
@@ -24,6 +23,7 @@ from pravega_wire.ingest.samples import Parse, Sample, SampleReader, lines, samp
 from pravega_wire.ingest.state import IngestRecord, Kind
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS
+from pravega_wire.support.checks import check_callable, check_path
 
 __all__ = ["FileIngester", "Found", "LeftOut", "OnChanged", "check_done", "list_files", "scan"]
 

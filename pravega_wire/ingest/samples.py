@@ -14,9 +14,9 @@ from typing import Any
 
 import trio
 
-from pravega_wire.checks import check_several
 from pravega_wire.errors import ArgumentTypeError, ClosedError, IngestError, InvalidArgumentError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
+from pravega_wire.support.checks import check_several
 
 __all__ = ["Parse", "Sample", "SampleReader", "byte_lines", "csv_rows", "lines", "samples_of"]
 

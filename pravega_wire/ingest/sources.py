@@ -8,13 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from pravega_wire.checks import check_callable, check_count, check_several
 from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, IngestError, InvalidArgumentError
 from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Part, Progress
 from pravega_wire.ingest.samples import Parse, Sample, SampleReader, samples_of
 from pravega_wire.ingest.state import UNKNOWN_LENGTH, IngestRecord, Kind
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS
+from pravega_wire.support.checks import check_callable, check_count, check_several
 
 __all__ = [
     "EndRecord",

@@ -12,13 +12,13 @@ from enum import IntEnum
 from typing import Any, Self
 from uuid import UUID
 
-from pravega_wire.checks import INT64_MAX
 from pravega_wire.errors import CorruptedStateError, FencedError, InvalidArgumentError
 from pravega_wire.protocol.records import VersionedSerializer
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
-from pravega_wire.types import ScopedStream
+from pravega_wire.support.checks import INT64_MAX
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["UNKNOWN_LENGTH", "IngestRecord", "Journal", "Kind", "Phase"]
 

@@ -13,14 +13,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
-from pravega_wire.positions import (
-    Checkpoint,
-    EventPointer,
-    KeyRange,
-    Position,
-    Watermark,
-    WatermarkSegment,
-)
 from pravega_wire.protocol.versioned import (
     COMPACT_LONG_MAX,
     DataReader,
@@ -29,7 +21,15 @@ from pravega_wire.protocol.versioned import (
     encode_record,
     read_record_from,
 )
-from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
+from pravega_wire.values.positions import (
+    Checkpoint,
+    EventPointer,
+    KeyRange,
+    Position,
+    Watermark,
+    WatermarkSegment,
+)
+from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
     "UNBOUNDED_TEXT",

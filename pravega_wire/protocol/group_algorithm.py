@@ -18,10 +18,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from pravega_wire.errors import ReaderGroupError, ReinitializationRequiredError
-from pravega_wire.groups import ReaderGroupConfig, RetentionType
-from pravega_wire.hashing import hash_to_range, java_string_hash
-from pravega_wire.naming import segment_name
-from pravega_wire.positions import KeyRange
 from pravega_wire.protocol.group_state import (
     NO_END,
     AcquireSegment,
@@ -41,7 +37,11 @@ from pravega_wire.protocol.group_state import (
     segment_id_of,
     stream_of,
 )
-from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
+from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
+from pravega_wire.values.hashing import hash_to_range, java_string_hash
+from pravega_wire.values.naming import segment_name
+from pravega_wire.values.positions import KeyRange
+from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
     "Action",

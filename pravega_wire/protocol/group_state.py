@@ -15,9 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from pravega_wire.errors import CorruptedStateError, DecodeError, InvalidArgumentError
-from pravega_wire.groups import ReaderGroupConfig, RetentionType
-from pravega_wire.naming import parse_segment_name
-from pravega_wire.positions import KeyRange
 from pravega_wire.protocol.formats import (
     decode_stream_cut,
     encode_stream_cut,
@@ -32,7 +29,10 @@ from pravega_wire.protocol.versioned import (
     read_record,
     read_typed_record_from,
 )
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
+from pravega_wire.values.naming import parse_segment_name
+from pravega_wire.values.positions import KeyRange
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 __all__ = [
     "ASSUMED_LAG_MS",

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, Generic, TypeVar
 
-from pravega_wire.checks import check_buffer
 from pravega_wire.errors import EncodeError, IncompatibleVersionError, InvalidArgumentError
 from pravega_wire.protocol.versioned import (
     DataReader,
@@ -26,6 +25,7 @@ from pravega_wire.protocol.versioned import (
     read_record,
     read_typed_record_from,
 )
+from pravega_wire.support.checks import check_buffer
 
 __all__ = ["FIELD_KINDS", "VersionedSerializer", "VersionedUnionSerializer"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from pravega_wire.groups import TimeWindow
-from pravega_wire.positions import KeyRange, Watermark, WatermarkSegment
+from pravega_wire.values.groups import TimeWindow
+from pravega_wire.values.positions import KeyRange, Watermark, WatermarkSegment
 
 __all__ = ["WatermarkWindow", "compare"]
 

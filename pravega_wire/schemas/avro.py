@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import MAX_PREC
 from typing import Any, Final
 
-from pravega_wire.checks import shown
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -27,6 +26,7 @@ from pravega_wire.errors import (
     TruncatedInputError,
 )
 from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
+from pravega_wire.support.checks import shown
 
 __all__ = ["AvroReader", "AvroSchema", "AvroWriter"]
 

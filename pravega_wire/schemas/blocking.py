@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from pravega_wire.checks import check_buffer, check_count, shown
-from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.errors import ArgumentTypeError, SchemaIncompatibleError, SchemaNotFoundError
 from pravega_wire.schemas import calls
 from pravega_wire.schemas.codecs import Codec, codec_name
@@ -49,6 +47,8 @@ from pravega_wire.schemas.shared import (
     look_up,
 )
 from pravega_wire.schemas.transport import BlockingTransport, Settings
+from pravega_wire.support.checks import check_buffer, check_count, shown
+from pravega_wire.values.config import Credentials, PravegaConfig
 
 __all__ = ["BlockingSchemaRegistry"]
 

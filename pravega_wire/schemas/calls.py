@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from pravega_wire.checks import check_text, shown
 from pravega_wire.errors import (
     ArgumentTypeError,
     AuthenticationError,
@@ -42,6 +41,7 @@ from pravega_wire.schemas.model import (
     VersionInfo,
     compatibility_of,
 )
+from pravega_wire.support.checks import check_text, shown
 
 __all__ = ["Reply", "Request", "Steps"]
 

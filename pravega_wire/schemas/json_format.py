@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pravega_wire.checks import check_text, read_json
 from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
 from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
+from pravega_wire.support.checks import check_text, read_json
 
 __all__ = ["JsonReader", "JsonSchema", "JsonWriter"]
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from pravega_wire.checks import shown
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, SchemaRegistryReplyError
+from pravega_wire.support.checks import shown
 
 __all__ = [
     "CodecType",

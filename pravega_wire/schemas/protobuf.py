@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError as MessageDecodeError
 from google.protobuf.message import EncodeError as MessageEncodeError
 from google.protobuf.message import Message
 
-from pravega_wire.checks import check_text
 from pravega_wire.errors import ArgumentTypeError, DecodeError, EncodeError, InvalidArgumentError
 from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
+from pravega_wire.support.checks import check_text
 
 __all__ = ["ProtobufReader", "ProtobufSchema", "ProtobufWriter"]
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from pravega_wire.checks import check_buffer
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -26,6 +25,7 @@ from pravega_wire.schemas.codecs import compress, decompress
 from pravega_wire.schemas.json_format import JsonReader, JsonSchema, JsonWriter
 from pravega_wire.schemas.model import EncodingInfo, SchemaInfo, SerializationFormat
 from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufSchema, ProtobufWriter
+from pravega_wire.support.checks import check_buffer
 
 __all__ = [
     "DecodedEvent", "EventSchema", "LookUp", "MultiFormatSerializer", "SchemaSerializer", "WithSchema",

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from pravega_wire.checks import check_flag, check_text
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.schemas import calls
 from pravega_wire.schemas.avro import AvroSchema
@@ -19,6 +18,7 @@ from pravega_wire.schemas.model import EncodingInfo, SchemaInfo, VersionInfo
 from pravega_wire.schemas.protobuf import ProtobufSchema
 from pravega_wire.schemas.serializer import EventSchema, LookUp
 from pravega_wire.schemas.transport import AsyncTransport, BlockingTransport, Settings
+from pravega_wire.support.checks import check_flag, check_text
 
 __all__ = [
     "DEFAULT_DECODED_BYTES",

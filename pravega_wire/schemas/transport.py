@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from pravega_wire.checks import check_flag, check_seconds, check_text
-from pravega_wire.config import Credentials, PravegaConfig, check_registry_uri
 from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -27,7 +25,9 @@ from pravega_wire.errors import (
     TlsError,
 )
 from pravega_wire.schemas.calls import Reply, Request, Steps
-from pravega_wire.trouble import tell
+from pravega_wire.support.checks import check_flag, check_seconds, check_text
+from pravega_wire.support.trouble import tell
+from pravega_wire.values.config import Credentials, PravegaConfig, check_registry_uri
 
 if TYPE_CHECKING:
     import httpx

@@ -26,7 +26,7 @@ from pravega_wire.errors import (
     WrongHostError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.secrecy import without_secrets
+from pravega_wire.support.secrecy import without_secrets
 
 __all__ = ["check_passing", "data_read", "error_of", "reading_given_up"]
 

@@ -21,14 +21,14 @@ from pravega_wire.errors import (
     TransportError,
 )
 from pravega_wire.metrics import Counters
-from pravega_wire.naming import parse_segment_name
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
+from pravega_wire.support.trouble import Trouble
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import Limits, limit, note_failure
 from pravega_wire.transport.pool import ConnectionPool
-from pravega_wire.trouble import Trouble
-from pravega_wire.types import Endpoint
+from pravega_wire.values.naming import parse_segment_name
+from pravega_wire.values.types import Endpoint
 
 __all__ = ["Backoff", "SegmentStores", "SegmentTarget"]
 

@@ -11,9 +11,9 @@ from types import NoneType
 from typing import Any
 
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.append import too_large
 from pravega_wire.protocol.events import EVENT_HEADER
+from pravega_wire.values.hashing import routing_key_position
 
 __all__ = [
     "FramedEvents", "bounded_rows", "by_segment", "frame_arrow", "is_arrow", "key_column", "large_rows",

@@ -1,6 +1,6 @@
 """Routing Arrow arrays of keys, without a Python object for each key.
 
-It is the hash of ``pravega_wire.hashing``, with each step done for all keys at once.
+It is the hash of ``pravega_wire.values.hashing``, with each step done for all keys at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pravega_wire.hashing import (
+from pravega_wire.values.hashing import (
     FINAL_MIX,
     MURMUR_C1,
     MURMUR_C2,
@@ -41,7 +41,7 @@ def are_hashable(keys: Any) -> bool:
 
 
 def positions_of(keys: Any) -> Any:
-    """Positions in the key space, the same as those of :func:`pravega_wire.hashing.hash_to_range`.
+    """Positions in the key space, the same as those of :func:`pravega_wire.values.hashing.hash_to_range`.
 
     :param keys: an array of ASCII strings without nulls.
     :returns: an array of float64.

@@ -9,15 +9,6 @@ import trio
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
-from pravega_wire.cuts import (
-    Bound,
-    LayoutSegment,
-    OnTruncated,
-    SkippedPart,
-    StreamLayout,
-    check_on_truncated,
-    wanted_bytes,
-)
 from pravega_wire.errors import (
     AuthError,
     ControllerError,
@@ -30,9 +21,6 @@ from pravega_wire.errors import (
     StreamChangingError,
     UndecidableCutError,
 )
-from pravega_wire.naming import epoch_of, parse_segment_name, segment_name
-from pravega_wire.nurseries import look_up_all
-from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.handles import OneAtATime, Waiters
@@ -40,7 +28,19 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.skipping import report_skipped
-from pravega_wire.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.support.nurseries import look_up_all
+from pravega_wire.values.cuts import (
+    Bound,
+    LayoutSegment,
+    OnTruncated,
+    SkippedPart,
+    StreamLayout,
+    check_on_truncated,
+    wanted_bytes,
+)
+from pravega_wire.values.naming import epoch_of, parse_segment_name, segment_name
+from pravega_wire.values.positions import EventPointer
+from pravega_wire.values.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "StreamReader", "head", "last_segments", "segment_ranges", "segments_of_epochs", "stream_layout", "tail",

@@ -9,7 +9,6 @@ from typing import Any, Self, SupportsIndex
 
 import trio
 
-from pravega_wire.checks import check_bytes, check_count, check_flag
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ArgumentTypeError,
@@ -31,8 +30,9 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
+from pravega_wire.support.checks import check_bytes, check_count, check_flag
 from pravega_wire.transport.limits import limited
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["ByteStreamReader", "ByteStreamWriter"]
 

@@ -12,23 +12,6 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.boundaries import (
-    DEFAULT_PIECE_BYTES,
-    DEFAULT_SPACING,
-    BoundaryIndex,
-    LeadingPart,
-    check_bytes,
-)
-from pravega_wire.checks import (
-    INT32_MAX,
-    check_count,
-    check_flag,
-    check_lease,
-    check_several,
-    check_text,
-    check_uuid,
-)
-from pravega_wire.config import ControllerUri, Credentials, PravegaConfig, config_of
 from pravega_wire.controller.client import open_controller
 from pravega_wire.controller.tokens import Access, TokenCache
 from pravega_wire.controller.types import (
@@ -37,7 +20,6 @@ from pravega_wire.controller.types import (
     Successors,
     TxnStatus,
 )
-from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.errors import (
     InvalidArgumentError,
     KeyValueTableNotFoundError,
@@ -46,13 +28,7 @@ from pravega_wire.errors import (
     StreamNotSealedError,
     TransactionError,
 )
-from pravega_wire.groups import ReaderGroupConfig, starts_of
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
-from pravega_wire.naming import generalized_segment_id
-from pravega_wire.nurseries import lone_errors, open_lasting_nursery
-from pravega_wire.policies import ScalingPolicy, StreamConfiguration
-from pravega_wire.positions import EventPointer, Watermark
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
@@ -74,10 +50,34 @@ from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partition
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction, open_transaction
+from pravega_wire.support.checks import (
+    INT32_MAX,
+    check_count,
+    check_flag,
+    check_lease,
+    check_several,
+    check_text,
+    check_uuid,
+)
+from pravega_wire.support.nurseries import lone_errors, open_lasting_nursery
 from pravega_wire.transport.limits import Limits, limited
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
 from pravega_wire.transport.retry import RetryPolicy
-from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.boundaries import (
+    DEFAULT_PIECE_BYTES,
+    DEFAULT_SPACING,
+    BoundaryIndex,
+    LeadingPart,
+    check_bytes,
+)
+from pravega_wire.values.config import ControllerUri, Credentials, PravegaConfig, config_of
+from pravega_wire.values.cuts import Bound, OnTruncated, StreamLayout
+from pravega_wire.values.groups import ReaderGroupConfig, starts_of
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.naming import generalized_segment_id
+from pravega_wire.values.policies import ScalingPolicy, StreamConfiguration
+from pravega_wire.values.positions import EventPointer, Watermark
+from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
 
 __all__ = ["PravegaClient", "StreamInfo", "open_client"]
 

@@ -8,15 +8,15 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.client import ControllerClient
 from pravega_wire.controller.tokens import Access, StreamToken, TokenCache
 from pravega_wire.errors import ClosedError
 from pravega_wire.metrics import Counters
-from pravega_wire.naming import segment_name
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.transport.limits import Leaving
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.config import PravegaConfig
+from pravega_wire.values.naming import segment_name
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["ClientCore"]
 

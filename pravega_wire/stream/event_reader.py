@@ -16,9 +16,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import trio
 
-from pravega_wire.checks import check_bytes, check_seconds
 from pravega_wire.controller.tokens import Access
-from pravega_wire.cuts import OnTruncated, SkippedPart, check_on_truncated
 from pravega_wire.errors import (
     ClosedError,
     ConcurrentUseError,
@@ -30,9 +28,6 @@ from pravega_wire.errors import (
     ReinitializationRequiredError,
     RetriesExhaustedError,
 )
-from pravega_wire.event_time import WatermarkAssigner
-from pravega_wire.groups import TimeWindow
-from pravega_wire.positions import EventPointer, Position
 from pravega_wire.protocol.events import EventBatch, EventRows, PlacedEvent
 from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
@@ -43,8 +38,13 @@ from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
+from pravega_wire.support.checks import check_bytes, check_seconds
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
-from pravega_wire.types import SEGMENT_READ, ScopedStream
+from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated
+from pravega_wire.values.event_time import WatermarkAssigner
+from pravega_wire.values.groups import TimeWindow
+from pravega_wire.values.positions import EventPointer, Position
+from pravega_wire.values.types import SEGMENT_READ, ScopedStream
 
 __all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
 

@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 
 import trio
 
-from pravega_wire.checks import check_event_time, check_flag, check_seconds
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import NoteTimeStatus, SegmentWithRange
 from pravega_wire.errors import (
@@ -23,7 +22,6 @@ from pravega_wire.errors import (
     SegmentSealedError,
     StreamSealedError,
 )
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.append import too_large
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.handles import state_of
@@ -40,8 +38,10 @@ from pravega_wire.stream.routing import (
     ValueWriter,
     to_bytes,
 )
+from pravega_wire.support.checks import check_event_time, check_flag, check_seconds
 from pravega_wire.transport.limits import limit
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["EventWriter", "event_writer"]
 

@@ -11,9 +11,7 @@ from weakref import finalize
 
 import trio
 
-from pravega_wire.checks import check_bytes, check_seconds, check_serializer
 from pravega_wire.controller.tokens import Access
-from pravega_wire.cuts import OnTruncated, SkippedPart, check_on_truncated
 from pravega_wire.errors import (
     ClosedError,
     DataLossError,
@@ -21,7 +19,6 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     PravegaError,
 )
-from pravega_wire.naming import epoch_of
 from pravega_wire.protocol.events import EventBatch, EventRows
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime
@@ -31,7 +28,10 @@ from pravega_wire.stream.batch import segment_infos
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event, SegmentEvents
 from pravega_wire.stream.skipping import report_skipped
-from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
+from pravega_wire.support.checks import check_bytes, check_seconds, check_serializer
+from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated
+from pravega_wire.values.naming import epoch_of
+from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = ["StreamFollower"]
 

@@ -21,16 +21,6 @@ from pravega_wire.errors import (
     SealedStateError,
     StreamNotFoundError,
 )
-from pravega_wire.groups import (
-    OnlineReader,
-    OnlineReaders,
-    OutstandingCheckpoint,
-    ReaderGroupConfig,
-    RetentionType,
-    TimeWindow,
-)
-from pravega_wire.naming import epoch_of, segment_name, validate_user_name
-from pravega_wire.positions import KeyRange, Watermark
 from pravega_wire.protocol.formats import decode_watermark
 from pravega_wire.protocol.group_algorithm import (
     Action,
@@ -72,7 +62,17 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.marks import mark_stream
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
-from pravega_wire.types import Revision, ScopedStream, StreamCut
+from pravega_wire.values.groups import (
+    OnlineReader,
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    RetentionType,
+    TimeWindow,
+)
+from pravega_wire.values.naming import epoch_of, segment_name, validate_user_name
+from pravega_wire.values.positions import KeyRange, Watermark
+from pravega_wire.values.types import Revision, ScopedStream, StreamCut
 
 __all__ = ["GroupLink", "initial_state", "to_controller"]
 

@@ -14,15 +14,6 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, Typ
 
 import trio
 
-from pravega_wire.checks import (
-    INT32_MAX,
-    INT64_MAX,
-    check_count,
-    check_flag,
-    check_payload,
-    check_serializer,
-    check_several,
-)
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
@@ -39,10 +30,6 @@ from pravega_wire.errors import (
     TableOutcomeUnknownError,
     TableValueTooLargeError,
 )
-from pravega_wire.hashing import hash_bytes_to_range
-from pravega_wire.naming import TABLE_SUFFIX, segment_name
-from pravega_wire.nurseries import run_all
-from pravega_wire.positions import KeyValueVersion
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.store import Backoff, SegmentTarget
@@ -69,7 +56,20 @@ from pravega_wire.serializers import (
 )
 from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.types import ScopedStream
+from pravega_wire.support.checks import (
+    INT32_MAX,
+    INT64_MAX,
+    check_count,
+    check_flag,
+    check_payload,
+    check_serializer,
+    check_several,
+)
+from pravega_wire.support.nurseries import run_all
+from pravega_wire.values.hashing import hash_bytes_to_range
+from pravega_wire.values.naming import TABLE_SUFFIX, segment_name
+from pravega_wire.values.positions import KeyValueVersion
+from pravega_wire.values.types import ScopedStream
 
 __all__ = [
     "Insert",

@@ -14,13 +14,13 @@ import trio
 
 from pravega_wire.errors import NoSuchSegmentError, PravegaError
 from pravega_wire.metrics import WriteCounts
-from pravega_wire.nurseries import lone_errors
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER
 from pravega_wire.segment.appender import SegmentAppender, flush
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
+from pravega_wire.support.nurseries import lone_errors
 
 __all__ = ["MAX_LARGE_EVENT_BYTES", "append_large_event"]
 

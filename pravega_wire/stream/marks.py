@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError, StreamNotFoundError
-from pravega_wire.positions import Watermark
 from pravega_wire.protocol.formats import decode_watermark
 from pravega_wire.serializers import BytesSerializer
 from pravega_wire.stream.batch import head, stream_layout
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.revisioned import RevisionedStream
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.positions import Watermark
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 __all__ = ["cut_at", "mark_stream", "place_before", "watermarks"]
 

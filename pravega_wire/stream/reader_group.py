@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 import trio
 
 from pravega_wire.controller.refusals import no_scope, no_stream
-from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import (
     CheckpointError,
     CheckpointTimeoutError,
@@ -30,19 +29,6 @@ from pravega_wire.errors import (
     SealedStateError,
     StreamNotFoundError,
 )
-from pravega_wire.groups import (
-    OnlineReader,
-    OnlineReaders,
-    OutstandingCheckpoint,
-    ReaderGroupConfig,
-    ReaderGroupMetrics,
-    RetentionType,
-    TimeWindow,
-    listed,
-)
-from pravega_wire.groups import cuts_of as given_cuts
-from pravega_wire.naming import validate_user_name
-from pravega_wire.positions import Checkpoint, Position
 from pravega_wire.protocol.group_algorithm import (
     Change,
     Generate,
@@ -82,7 +68,21 @@ from pravega_wire.stream.group_link import (
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.cuts import OnTruncated
+from pravega_wire.values.groups import (
+    OnlineReader,
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    RetentionType,
+    TimeWindow,
+    listed,
+)
+from pravega_wire.values.groups import cuts_of as given_cuts
+from pravega_wire.values.naming import validate_user_name
+from pravega_wire.values.positions import Checkpoint, Position
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 __all__ = ["ReaderGroup"]
 

@@ -22,7 +22,6 @@ from uuid import UUID, uuid5
 
 import trio
 
-from pravega_wire.checks import check_count, check_uuid
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
@@ -32,9 +31,6 @@ from pravega_wire.errors import (
     SegmentSealedError,
     WriterHistoryLostError,
 )
-from pravega_wire.hashing import routing_key_position
-from pravega_wire.naming import epoch_of
-from pravega_wire.nurseries import look_up_all
 from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, Place, too_large
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
@@ -58,8 +54,12 @@ from pravega_wire.stream.routing import (
     no_key,
     to_bytes,
 )
+from pravega_wire.support.checks import check_count, check_uuid
+from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import limited, note_progress
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.naming import epoch_of
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["ResumableWriter", "resumable_writer"]
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.checks import check_payload, check_serializer
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ArgumentTypeError,
@@ -32,8 +31,9 @@ from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.opening import opening
+from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.transport.limits import limited
-from pravega_wire.types import Revision, ScopedStream
+from pravega_wire.values.types import Revision, ScopedStream
 
 __all__ = ["RevisionReader", "RevisionedStream", "deserialized"]
 

@@ -18,14 +18,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from pravega_wire.checks import check_bytes, check_serializer, check_several, shown
 from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
     InvalidArgumentError,
     PravegaError,
 )
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import WriteCounts, WriterMetrics
 from pravega_wire.protocol.append import (
     BLOCK_BYTES,
@@ -50,6 +48,8 @@ from pravega_wire.stream.arrow import (
     one_array,
     payload_at,
 )
+from pravega_wire.support.checks import check_bytes, check_serializer, check_several, shown
+from pravega_wire.values.hashing import routing_key_position
 
 __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
 

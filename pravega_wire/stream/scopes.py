@@ -20,12 +20,12 @@ from pravega_wire.errors import (
     ScopeNotEmptyError,
     ScopeNotFoundError,
 )
-from pravega_wire.nurseries import lone_errors
-from pravega_wire.policies import StreamConfiguration
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import STATE_PREFIX
+from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.transport.limits import note_progress
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.policies import StreamConfiguration
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["delete", "delete_recursively", "update_stream"]
 

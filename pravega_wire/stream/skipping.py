@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from pravega_wire.cuts import SkippedPart
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.cuts import SkippedPart
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["report_skipped"]
 

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 
 import trio
 
-from pravega_wire.boundaries import DEFAULT_SPACING, BoundaryIndex, LeadingPart, check_bytes
-from pravega_wire.checks import check_count
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     DataLossError,
@@ -27,14 +25,16 @@ from pravega_wire.errors import (
     NoSuchSegmentError,
     TruncatedInputError,
 )
-from pravega_wire.nurseries import look_up_all
 from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER, last_boundary
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.types import SegmentRange
+from pravega_wire.support.checks import check_count
+from pravega_wire.support.nurseries import look_up_all
+from pravega_wire.values.boundaries import DEFAULT_SPACING, BoundaryIndex, LeadingPart, check_bytes
+from pravega_wire.values.types import SegmentRange
 
 __all__ = [
     "BoundaryScan", "LeadingScan", "boundary_index", "leading_parts", "range_crc32", "split_range",

@@ -10,7 +10,6 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
-from pravega_wire.checks import check_payload, check_several
 from pravega_wire.errors import (
     ArgumentTypeError,
     CorruptedStateError,
@@ -22,8 +21,9 @@ from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, dec
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.callers import CallingThread, calling_thread, in_caller
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
+from pravega_wire.support.checks import check_payload, check_several
 from pravega_wire.transport.limits import limited, note_progress
-from pravega_wire.types import Revision
+from pravega_wire.values.types import Revision
 
 __all__ = ["StateFormat", "StateSynchronizer", "Synchronized"]
 

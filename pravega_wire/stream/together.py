@@ -9,10 +9,8 @@ from typing import Final, Self
 
 import trio
 
-from pravega_wire.checks import check_bytes, check_count, check_flag, check_several
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import ClosedError, PravegaError
-from pravega_wire.naming import epoch_of
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import (
     CHUNK_BYTES,
@@ -23,7 +21,9 @@ from pravega_wire.segment.reader import (
 )
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import SegmentEvents
-from pravega_wire.types import SegmentRange
+from pravega_wire.support.checks import check_bytes, check_count, check_flag, check_several
+from pravega_wire.values.naming import epoch_of
+from pravega_wire.values.types import SegmentRange
 
 __all__ = ["RangesReader"]
 

@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 
 import trio
 
-from pravega_wire.checks import check_event_time
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import PingStatus, SegmentWithRange, TxnStatus
 from pravega_wire.errors import (
@@ -30,8 +29,6 @@ from pravega_wire.errors import (
     UnexpectedReplyError,
 )
 from pravega_wire.metrics import WriterMetrics
-from pravega_wire.naming import segment_name, transaction_segment_name
-from pravega_wire.nurseries import look_up_all
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -46,8 +43,11 @@ from pravega_wire.stream.routing import (
     check_lengths,
     serialized,
 )
+from pravega_wire.support.checks import check_event_time
+from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited, note_progress
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.naming import segment_name, transaction_segment_name
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["DEFAULT_LEASE_MS", "StagedBytes", "StagingWriter", "Transaction"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -21,12 +21,8 @@ from weakref import finalize
 
 import trio
 
-from pravega_wire.checks import check_serializer
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.cuts import Bound
 from pravega_wire.errors import ClosedError, ConcurrentUseError, InvalidArgumentError, PravegaError
-from pravega_wire.event_time import WatermarkAssigner
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EventBatch
@@ -49,13 +45,17 @@ from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
+from pravega_wire.support.checks import check_serializer
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
-from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
-from pravega_wire.sync.outbox import Outbox, Promise
-from pravega_wire.sync.portal import Held, Line, Named, Opened, Portal, shown_as
 from pravega_wire.sync.table_mapping import TableMapping
+from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
+from pravega_wire.threads.outbox import Outbox, Promise
+from pravega_wire.threads.portal import Held, Line, Named, Opened, Portal, shown_as
 from pravega_wire.transport.limits import is_hurried
-from pravega_wire.types import Revision
+from pravega_wire.values.cuts import Bound
+from pravega_wire.values.event_time import WatermarkAssigner
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.types import Revision
 
 __all__ = [
     "Ack",
@@ -102,13 +102,6 @@ def opened_client(*args: Any, **kwargs: Any) -> Opened[twin.PravegaClient]:
         opened.forget()
         raise
     return opened
-
-
-def listed(argument: Any) -> Any:
-    """Read an iterable whose reading runs the user's code into a list. Returns other arguments unchanged."""
-    if isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Mapping | Sequence):
-        return list(argument)
-    return argument
 
 
 class _OneThread(Generator[T, None, None]):

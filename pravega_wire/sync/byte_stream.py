@@ -9,7 +9,7 @@ from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
-from pravega_wire.sync.portal import Line, Portal, shown_as
+from pravega_wire.threads.portal import Line, Portal, shown_as
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer

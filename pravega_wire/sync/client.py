@@ -17,22 +17,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast, overload
 from uuid import UUID
 
-from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
-from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, Successors, TxnStatus
-from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
-from pravega_wire.event_time import WatermarkAssigner
-from pravega_wire.groups import (
-    OnlineReaders,
-    OutstandingCheckpoint,
-    ReaderGroupConfig,
-    ReaderGroupMetrics,
-    TimeWindow,
-)
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
-from pravega_wire.policies import StreamConfiguration
-from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
 from pravega_wire.serializers import Serializer, Value
@@ -83,7 +69,21 @@ from pravega_wire.sync.bases import (
     opened_client,
 )
 from pravega_wire.transport.pool import AddressMap
-from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
+from pravega_wire.values.config import ControllerUri, Credentials, PravegaConfig
+from pravega_wire.values.cuts import Bound, OnTruncated, StreamLayout
+from pravega_wire.values.event_time import WatermarkAssigner
+from pravega_wire.values.groups import (
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    TimeWindow,
+)
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.policies import StreamConfiguration
+from pravega_wire.values.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
+from pravega_wire.values.types import Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Ack",

@@ -21,9 +21,9 @@ from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, PROGRESS_BYTES
 from pravega_wire.segment.store import Backoff
 from pravega_wire.sync.client import PravegaClient
-from pravega_wire.sync.portal import Line
+from pravega_wire.threads.portal import Line
 from pravega_wire.transport.blocking import BlockingConnection
-from pravega_wire.types import SegmentRange
+from pravega_wire.values.types import SegmentRange
 
 __all__ = ["DirectReader"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
 from typing import Any, Final, TypeVar, overload
 
-from pravega_wire.checks import check_several
 from pravega_wire.errors import TableKeyBadVersionError
 from pravega_wire.segment.table import MAX_BATCH_KEYS
 from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, KeyValueTable, TableKey
-from pravega_wire.sync.portal import Line, Portal
+from pravega_wire.support.checks import check_several
+from pravega_wire.threads.portal import Line, Portal
 
 __all__ = ["TableMapping"]
 

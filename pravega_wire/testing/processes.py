@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from pravega_wire.checks import check_count
 from pravega_wire.errors import InvalidArgumentError, ServerEndedError, ServerStartError
+from pravega_wire.support.checks import check_count
 from pravega_wire.testing.jars import cache_directory
 
 __all__ = [

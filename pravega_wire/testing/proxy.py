@@ -18,11 +18,11 @@ from typing import Final, Self
 
 import trio
 
-from pravega_wire.checks import check_count, check_seconds, check_text
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.protocol.commands import Command
-from pravega_wire.sync.portal import Portal
-from pravega_wire.types import Endpoint
+from pravega_wire.support.checks import check_count, check_seconds, check_text
+from pravega_wire.threads.portal import Portal
+from pravega_wire.values.types import Endpoint
 
 __all__ = ["FaultProxy"]
 

@@ -15,7 +15,7 @@ from pravega_wire.errors import PravegaError, ServerStartError
 from pravega_wire.testing.processes import ServerProcess
 
 if TYPE_CHECKING:
-    from pravega_wire.config import PravegaConfig
+    from pravega_wire.values.config import PravegaConfig
 
 __all__ = ["Kind", "PravegaCluster", "PravegaServer", "Watched", "wait_ready"]
 
@@ -57,7 +57,7 @@ class PravegaServer:
 
         :param scope: default scope, or None.
         """
-        from pravega_wire.config import Credentials, PravegaConfig
+        from pravega_wire.values.config import Credentials, PravegaConfig
 
         return PravegaConfig(
             controller_uri=self.controller_uri,
@@ -112,9 +112,9 @@ def wait_ready(
     """
     import trio
 
-    from pravega_wire.config import PravegaConfig
     from pravega_wire.controller.client import open_controller
     from pravega_wire.transport.retry import RetryPolicy
+    from pravega_wire.values.config import PravegaConfig
 
     if isinstance(server, PravegaConfig):
         config = server

@@ -13,10 +13,10 @@ from typing import Protocol
 import trio
 
 from pravega_wire.errors import ClosedError, PravegaError, ProtocolError
-from pravega_wire.nurseries import first_of
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import Command
 from pravega_wire.protocol.session import GREETING, RequestIds, Session, senseless
+from pravega_wire.support.nurseries import first_of
 from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
 

@@ -23,9 +23,9 @@ from pravega_wire.errors import (
     WrongProtocolError,
 )
 from pravega_wire.grpc.diagnosis import STORE, TLS, diagnose_first_bytes
-from pravega_wire.nurseries import open_tcp_stream
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Hello
+from pravega_wire.support.nurseries import open_tcp_stream
 
 __all__ = ["NOT_TLS", "connect_failure", "ended_tls", "handshake_failure", "who_is_silent"]
 

@@ -18,8 +18,8 @@ from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
 import trio
 
 from pravega_wire.errors import PravegaError, PravegaTimeoutError, RetriesExhaustedError
-from pravega_wire.nurseries import lone_errors
-from pravega_wire.trouble import Trouble
+from pravega_wire.support.nurseries import lone_errors
+from pravega_wire.support.trouble import Trouble
 
 __all__ = [
     "AFTER_CANCELLATION",

@@ -13,7 +13,7 @@ from pravega_wire.errors import ClosedError, ConnectError, HostNotFoundError
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.stream import connect, connect_tcp
-from pravega_wire.types import Endpoint
+from pravega_wire.values.types import Endpoint
 
 __all__ = ["AddressMap", "ConnectionPool"]
 

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, PravegaError
-from pravega_wire.nurseries import open_tcp_stream
+from pravega_wire.support.nurseries import open_tcp_stream
 from pravega_wire.transport.diagnosis import connect_failure, ended_tls, handshake_failure
 
 __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "mapped_errors"]

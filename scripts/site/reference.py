@@ -232,7 +232,7 @@ def _errors() -> str:
 
 
 def _settings() -> str:
-    from pravega_wire.config import SETTINGS
+    from pravega_wire.values.config import SETTINGS
 
     lines = [
         "# Settings",

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pravega_wire import StagedBytes
 from pravega_wire.errors import CorruptedStateError
-from pravega_wire.naming import number_of
+from pravega_wire.values.naming import number_of
 
 __all__ = [
     "AttemptResult",

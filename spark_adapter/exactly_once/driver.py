@@ -43,7 +43,7 @@ from pravega_wire.errors import (
     TransactionError,
     TransactionUnknownError,
 )
-from pravega_wire.naming import number_of
+from pravega_wire.values.naming import number_of
 from spark_adapter.exactly_once.at_once import at_once
 from spark_adapter.exactly_once.contents import AttemptResult, Contents, by_number, join_contents
 from spark_adapter.exactly_once.identity import Identity, PlannedBatch, WrittenRows, difference

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from pravega_wire import PravegaConfig, RetentionPolicy, ScalingPolicy, ScopedStream, StreamConfiguration
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
+from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count
 from pravega_wire.sync import PravegaClient
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.read import WRITES, Use, boolean, canonical

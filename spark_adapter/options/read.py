@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
-from pravega_wire.checks import INT64_MAX, check_bytes, check_count, check_seconds, check_several
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.support.checks import INT64_MAX, check_bytes, check_count, check_seconds, check_several
 from spark_adapter.options.streams import Bounds, StreamChoice, bounds_of, choice_of
 
 __all__ = [

@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 )
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.support.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from spark_adapter.columns.rows_json import column_to_json, rows_to_json
 from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX, IfForgotten, OnOlderCheckpoint, is_reserved
 from spark_adapter.options.creating import Creation

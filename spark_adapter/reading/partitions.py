@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from pravega_wire import ScopedStream, SegmentRange, StreamCut
-from pravega_wire.checks import check_count
-from pravega_wire.cuts import OnTruncated
+from pravega_wire.support.checks import check_count
 from pravega_wire.sync import PravegaClient
+from pravega_wire.values.cuts import OnTruncated
 from spark_adapter.options.read import MOST_PARTITIONS
 
 __all__ = ["check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]

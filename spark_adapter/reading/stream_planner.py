@@ -19,8 +19,8 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     UndecidableCutError,
 )
-from pravega_wire.naming import parse_segment_name, segment_name
 from pravega_wire.sync import PravegaClient
+from pravega_wire.values.naming import parse_segment_name, segment_name
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.creating import Creation, ensure_stream
 from spark_adapter.options.read import ReadOptions

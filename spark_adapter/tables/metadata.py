@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, ReaderGroupNotFoundError
-from pravega_wire.naming import epoch_of, number_of, segment_name
 from pravega_wire.sync import PravegaClient
+from pravega_wire.values.naming import epoch_of, number_of, segment_name
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.read import CONNECTION, boolean, canonical, config_of, stream_of
 

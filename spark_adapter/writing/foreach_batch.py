@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 )
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.checks import check_count, check_flag, check_lease, check_text
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
+from pravega_wire.support.checks import check_count, check_flag, check_lease, check_text
 from spark_adapter.clients import HeldClient
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import (

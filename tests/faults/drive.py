@@ -20,7 +20,7 @@ import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.errors import PravegaError
-from pravega_wire.nurseries import lone_errors
+from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.testing import PravegaCluster
 from tests.faults import soak, transaction_soak
 from tests.faults.support import scale_to

@@ -20,7 +20,7 @@ from pravega_wire import PravegaClient, PravegaConfig, StreamCut, aio, open_clie
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import PravegaError
 from pravega_wire.testing import FaultProxy
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 LIMIT = 6.0
 TOO_LONG = 10.5

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trio
 
-from pravega_wire import KeyValueTableConfiguration, PravegaClient, PravegaConfig, open_client, sync, trouble
+from pravega_wire import KeyValueTableConfiguration, PravegaClient, PravegaConfig, open_client, sync
 from pravega_wire.errors import TableOutcomeUnknownError
+from pravega_wire.support import trouble
 from pravega_wire.testing import FaultProxy
 from tests.faults.support import event_of
 

@@ -10,8 +10,8 @@ import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.errors import ConnectError, PravegaError, RetriesExhaustedError, SegmentSealedError
-from pravega_wire.nurseries import look_up_all
 from pravega_wire.stream import large
+from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.testing import FaultProxy
 from tests.faults.support import event_of, scale_to
 

@@ -34,13 +34,13 @@ from pravega_wire.errors import (
     RetriesExhaustedError,
     TableOutcomeUnknownError,
 )
-from pravega_wire.positions import EventPointer
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import AppendSetup, Hello, KeepAlive, SetupAppend
 from pravega_wire.protocol.frames import FrameDecoder
 from pravega_wire.serializers import Utf8Serializer
 from pravega_wire.testing import FaultProxy, PravegaServer
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.positions import EventPointer
+from pravega_wire.values.types import ScopedStream
 
 LIMIT = 4.0
 GRACE = 3.5

@@ -13,10 +13,10 @@ from pravega_wire import PravegaConfig, TxnStatus
 from pravega_wire import sync as blocking
 from pravega_wire.controller.client import ControllerClient
 from pravega_wire.errors import EventTooLargeError, InvalidArgumentError
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.testing import FaultProxy
+from pravega_wire.values.hashing import routing_key_position
 from tests.cancelling import cancelled_at
 from tests.faults.support import read_all, scale_to
 from tests.faults.test_lost_connections import through

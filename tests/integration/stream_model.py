@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pravega_wire.hashing import routing_key_position
+from pravega_wire.values.hashing import routing_key_position
 
 
 class Fate(Enum):

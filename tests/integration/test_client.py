@@ -27,7 +27,6 @@ from pravega_wire import (
     sync,
 )
 from pravega_wire.controller.client import ControllerClient, _CallFailedError
-from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -48,10 +47,11 @@ from pravega_wire.errors import (
     TransactionUnknownError,
     WrongProtocolError,
 )
-from pravega_wire.hashing import routing_key_position
-from pravega_wire.naming import generalized_segment_id
-from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
+from pravega_wire.values.cuts import OnTruncated
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.naming import generalized_segment_id
+from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 
 async def all_events(client: PravegaClient, stream: str) -> list[bytes]:

@@ -49,11 +49,11 @@ from pravega_wire.errors import (
     StreamNotSealedError,
     StreamSealedError,
 )
-from pravega_wire.naming import epoch_of, segment_id
-from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaCluster, PravegaServer, standalone
 from pravega_wire.transport.retry import RetryPolicy
+from pravega_wire.values.naming import epoch_of, segment_id
+from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 SERVER_PAGE = 1000
 LEASE = 60_000

@@ -14,7 +14,7 @@ import trio
 from pravega_wire import PravegaConfig, open_client
 from pravega_wire.cli.common import Exit
 from pravega_wire.dissect import Frame, Note, as_text, follow
-from pravega_wire.types import Endpoint
+from pravega_wire.values.types import Endpoint
 from tests.exchange import exchange
 
 

@@ -37,7 +37,7 @@ from pravega_wire.errors import (
 from pravega_wire.segment.table import MAX_VALUE_BYTES
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
 from pravega_wire.stream.key_value_table import Modification
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 from tests.cancelling import cancelled_at
 
 Bytes = KeyValueTable[bytes, bytes, bytes]

@@ -30,7 +30,7 @@ from pravega_wire.errors import (
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.segment.store import SegmentTarget
-from pravega_wire.types import CutOrder
+from pravega_wire.values.types import CutOrder
 
 MIXED = (
     [b"tiny %d" % n for n in range(30_000)]

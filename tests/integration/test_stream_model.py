@@ -58,8 +58,8 @@ from pravega_wire.errors import (
     TransactionNotOpenError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.sync.portal import Held, Portal
 from pravega_wire.testing import FaultProxy, PravegaServer
+from pravega_wire.threads.portal import Held, Portal
 from tests.integration.stream_model import Event, Fate, StreamModel
 
 P = ParamSpec("P")

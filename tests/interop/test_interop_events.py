@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from pravega_wire import ReaderGroupConfig
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import PravegaClient
 from pravega_wire.testing import PravegaServer
+from pravega_wire.values.hashing import routing_key_position
 from tests.interop.java_peer import JavaEvent, JavaPeer, JavaPeerError, start_java_peer
 
 EVENTS = 10_000

@@ -32,9 +32,7 @@ import trio.testing
 
 from pravega_wire.controller.types import SegmentWithRange, Successor, Successors
 from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import Counters
-from pravega_wire.naming import segment_name
 from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment import appender as appender_module
@@ -46,7 +44,9 @@ from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.transport.connection import Flow, FlowHandler
 from pravega_wire.transport.limits import Leaving
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.naming import segment_name
+from pravega_wire.values.types import ScopedStream
 
 STREAM = ScopedStream("s", "t")
 KEYS = [f"key{number}" for number in range(6)]

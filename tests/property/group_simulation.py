@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pravega_wire.errors import ReinitializationRequiredError
-from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.protocol.group_algorithm import (
     Action,
     Announce,
@@ -44,7 +43,8 @@ from pravega_wire.protocol.group_state import (
     decode_group_record,
     encode_group_record,
 )
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.groups import ReaderGroupConfig
+from pravega_wire.values.types import ScopedStream
 
 STREAM = ScopedStream("scope", "stream")
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pravega_wire import LayoutSegment, LeadingPart, ScopedStream, SegmentRange, StreamCut, StreamLayout
 from pravega_wire.errors import InvalidStreamCutError
-from pravega_wire.naming import segment_id
-from pravega_wire.types import CutOrder
+from pravega_wire.values.naming import segment_id
+from pravega_wire.values.types import CutOrder
 from spark_adapter.reading.admission import (
     Admitted,
     Answer,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.boundaries import BoundaryIndex
 from pravega_wire.errors import DecodeError, InvalidArgumentError, TruncatedInputError
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.stream.splitting import BoundaryScan, LeadingScan
-from pravega_wire.types import ScopedStream, SegmentRange
+from pravega_wire.values.boundaries import BoundaryIndex
+from pravega_wire.values.types import ScopedStream, SegmentRange
 
 STREAM = ScopedStream("s", "t")
 BASE = 1000

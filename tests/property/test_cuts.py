@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.cuts import LayoutSegment, SkippedPart, StreamLayout
 from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
     InvalidStreamCutError,
     UndecidableCutError,
 )
-from pravega_wire.naming import segment_id, segment_name
-from pravega_wire.types import CutOrder, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.cuts import LayoutSegment, SkippedPart, StreamLayout
+from pravega_wire.values.naming import segment_id, segment_name
+from pravega_wire.values.types import CutOrder, ScopedStream, SegmentRange, StreamCut
 
 STREAM = ScopedStream("s", "t")
 CELLS = 8

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.protocol.group_state import SILENT
+from pravega_wire.values.groups import ReaderGroupConfig
 from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint, withdraw
 
 

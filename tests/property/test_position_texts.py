@@ -21,9 +21,9 @@ from pravega_wire import (
     StreamCut,
 )
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.naming import segment_id, segment_name
-from pravega_wire.positions import OwnedSegment
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.naming import segment_id, segment_name
+from pravega_wire.values.positions import OwnedSegment
+from pravega_wire.values.types import ScopedStream
 
 INT63 = 2**63 - 1
 names = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,8}", fullmatch=True)

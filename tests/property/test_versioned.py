@@ -13,15 +13,6 @@ from hypothesis import strategies as st
 
 from pravega_wire import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.errors import DecodeError, EncodeError, IncompatibleVersionError, InvalidArgumentError
-from pravega_wire.naming import segment_name
-from pravega_wire.positions import (
-    Checkpoint,
-    EventPointer,
-    OwnedSegment,
-    Position,
-    Watermark,
-    WatermarkSegment,
-)
 from pravega_wire.protocol import formats
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.protocol.versioned import (
@@ -35,7 +26,16 @@ from pravega_wire.protocol.versioned import (
     read_record_from,
 )
 from pravega_wire.serializers import JavaStringSerializer, Utf8Serializer
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.naming import segment_name
+from pravega_wire.values.positions import (
+    Checkpoint,
+    EventPointer,
+    OwnedSegment,
+    Position,
+    Watermark,
+    WatermarkSegment,
+)
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 KINDS = {
     "boolean": st.booleans(),

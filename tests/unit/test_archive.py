@@ -32,8 +32,8 @@ from pravega_wire.archive import (
 from pravega_wire.archive.manifest import Ranged, load, locked, neighbours, partition, save
 from pravega_wire.archive.parquet import PartWriter, checked_file, row_groups
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError, DataLossError, InvalidArgumentError
-from pravega_wire.naming import segment_id
 from pravega_wire.protocol.events import EventBatch, frame_event, parse_events
+from pravega_wire.values.naming import segment_id
 
 STREAM = ScopedStream("s", "t")
 

@@ -26,7 +26,7 @@ from pravega_wire.archive.parts import check_shared, collect, left_to_write
 from pravega_wire.archive.stages import nothing
 from pravega_wire.archive.writing import work_file
 from pravega_wire.errors import ArchiveError
-from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
 
 STREAM = ScopedStream("a", "b")
 END = 100

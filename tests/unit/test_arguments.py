@@ -38,13 +38,13 @@ from pravega_wire import (
 )
 from pravega_wire.archive import Manifest
 from pravega_wire.cdc import latest_rows
-from pravega_wire.checks import check_text
 from pravega_wire.cli.work.points import parse_point
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
 from pravega_wire.serializers import BytesSerializer, Utf8Serializer
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths
+from pravega_wire.support.checks import check_text
 from spark_adapter.options.read import columns_of, decode_ranges
 from spark_adapter.schemas import ChangeRows
 

@@ -15,7 +15,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError
-from pravega_wire.hashing import hash_to_range, routing_key_position
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol.append import Block, Place, PlaceRun, Promise
 from pravega_wire.segment.appender import SegmentAppender
@@ -23,7 +22,8 @@ from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.arrow import by_segment, frame_arrow, key_column, one_array
 from pravega_wire.stream.arrow_keys import are_hashable, positions_of, segments_of
 from pravega_wire.stream.routing import Route, RoutedWriter
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.hashing import hash_to_range, routing_key_position
+from pravega_wire.values.types import ScopedStream
 
 MANY = 1 << 40
 

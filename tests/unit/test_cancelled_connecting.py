@@ -19,16 +19,16 @@ import trio.testing
 from pravega_wire.controller.client import open_controller
 from pravega_wire.errors import ClosedError, PravegaError
 from pravega_wire.metrics import ControllerCalled, Counters
-from pravega_wire.nurseries import look_up_all
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.appender import SegmentAppender, flush
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.large import append_large_event
+from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.diagnosis import who_is_silent
 from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.pool import ConnectionPool
 from pravega_wire.transport.stream import connect
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 NAME = "scope/stream/0.#epoch.0"
 SILENT = "silent.example"

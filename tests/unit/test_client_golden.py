@@ -13,8 +13,6 @@ from uuid import UUID
 
 import pytest
 
-from pravega_wire import hashing, naming
-from pravega_wire.config import Credentials
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -24,7 +22,15 @@ from pravega_wire.errors import (
     PravegaError,
     TruncatedInputError,
 )
-from pravega_wire.positions import (
+from pravega_wire.protocol import formats
+from pravega_wire.protocol.events import frame_event, parse_events
+from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
+from pravega_wire.protocol.versioned import DataReader, DataWriter, encode_record
+from pravega_wire.serializers import JavaStringSerializer, Utf8Serializer
+from pravega_wire.stream.revisioned import MARK_ATTRIBUTE
+from pravega_wire.values import hashing, naming
+from pravega_wire.values.config import Credentials
+from pravega_wire.values.positions import (
     Checkpoint,
     EventPointer,
     KeyRange,
@@ -34,13 +40,7 @@ from pravega_wire.positions import (
     Watermark,
     WatermarkSegment,
 )
-from pravega_wire.protocol import formats
-from pravega_wire.protocol.events import frame_event, parse_events
-from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
-from pravega_wire.protocol.versioned import DataReader, DataWriter, encode_record
-from pravega_wire.serializers import JavaStringSerializer, Utf8Serializer
-from pravega_wire.stream.revisioned import MARK_ATTRIBUTE
-from pravega_wire.types import Revision, ScopedStream, StreamCut
+from pravega_wire.values.types import Revision, ScopedStream, StreamCut
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "golden-client.jsonl"
 VECTORS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text().splitlines()]

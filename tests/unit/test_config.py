@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream
-from pravega_wire.config import SETTINGS, config_of
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.values.config import SETTINGS, config_of
 
 ENV = {"PRAVEGA_CONTROLLER_URI": "tcp://environment:1", "PRAVEGA_SCOPE": "environment"}
 PROPS = {"pravega.controller.uri": "tcp://property:2", "pravega.scope": "property"}

@@ -40,7 +40,7 @@ from pravega_wire.protocol.frames import FrameDecoder
 from pravega_wire.protocol.session import GREETING as HELLO
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.sync import DirectReader, PravegaClient, direct
-from pravega_wire.sync.portal import Line, Portal
+from pravega_wire.threads.portal import Line, Portal
 from pravega_wire.transport.limits import Limits
 from pravega_wire.transport.pool import ConnectionPool
 

@@ -14,17 +14,17 @@ import trio
 from pravega_wire import PravegaConfig, aio, sync
 from pravega_wire.aio import portal as loops
 from pravega_wire.errors import DataLossError, PravegaTimeoutError
-from pravega_wire.groups import ReaderGroupConfig
-from pravega_wire.positions import Position
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_state import GroupState, GroupUpdate, ReaderGroupStateInit, ReleaseSegment
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.stream.event_reader import Event, EventReader
 from pravega_wire.stream.group_link import GroupLink, _Watching
-from pravega_wire.sync import portal as threads
+from pravega_wire.threads import portal as threads
 from pravega_wire.transport import limits
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.groups import ReaderGroupConfig
+from pravega_wire.values.positions import Position
+from pravega_wire.values.types import ScopedStream
 from tests.unit import test_following_reader
 
 STREAM = ScopedStream("scope", "stream")

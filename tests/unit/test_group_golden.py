@@ -18,11 +18,11 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     InvalidStreamCutError,
 )
-from pravega_wire.groups import ReaderGroupConfig, RetentionType
-from pravega_wire.positions import KeyRange
 from pravega_wire.protocol import group_state as g
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
+from pravega_wire.values.positions import KeyRange
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "golden-client.jsonl"
 VECTORS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text().splitlines()]

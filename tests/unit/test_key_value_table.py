@@ -60,7 +60,7 @@ from pravega_wire.segment.table import (
 from pravega_wire.serializers import BytesSerializer, FunctionSerializer, Serializer, Utf8Serializer
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.key_value_table import _batches, _following, _Segment
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "golden-client.jsonl"
 

@@ -11,7 +11,6 @@ import pytest
 
 from pravega_wire import open_client, telemetry
 from pravega_wire import sync as blocking
-from pravega_wire.config import PravegaConfig
 from pravega_wire.errors import ConnectionLostError, InvalidArgumentError, MissingExtraError
 from pravega_wire.metrics import (
     BlockAcknowledged,
@@ -28,7 +27,8 @@ from pravega_wire.metrics import (
     Reconnecting,
     SegmentSucceeded,
 )
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.config import PravegaConfig
+from pravega_wire.values.types import ScopedStream
 from tests.otel import Collected
 
 STREAM = ScopedStream("scope", "stream")

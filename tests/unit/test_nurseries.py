@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from pravega_wire.errors import ConnectError
-from pravega_wire.nurseries import first_of, lone_errors, look_up_all, open_lasting_nursery, run_all
+from pravega_wire.support.nurseries import first_of, lone_errors, look_up_all, open_lasting_nursery, run_all
 
 
 def test_calls_begin_in_their_order_a_few_at_a_time() -> None:

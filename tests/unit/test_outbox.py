@@ -10,7 +10,7 @@ import trio
 from pravega_wire import sync
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.segment.appender import Ack
-from pravega_wire.sync.outbox import Outbox, Promise
+from pravega_wire.threads.outbox import Outbox, Promise
 
 
 class Portal:

@@ -37,7 +37,7 @@ from pravega_wire._public import home_of
 from pravega_wire.errors import ClosedError, ConnectError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_writer import EventWriter
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "public.md").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ import sys, pickle, pravega_wire
 from pravega_wire import errors
 assert not {"trio", "h2", "google.protobuf", "pravega_wire._names"} & sys.modules.keys()
 import pravega_wire.sync
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 assert ScopedStream.__module__ == "pravega_wire", ScopedStream
 assert {"open_client", "StreamCut", "errors"} <= {*dir(pravega_wire)}
 from pravega_wire import *

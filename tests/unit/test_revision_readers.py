@@ -16,7 +16,7 @@ from pravega_wire.errors import ClosedError, PravegaTimeoutError
 from pravega_wire.protocol.events import EventBatch, frame_event, parse_events
 from pravega_wire.serializers import BytesSerializer
 from pravega_wire.stream.revisioned import RevisionReader
-from pravega_wire.sync.portal import Portal
+from pravega_wire.threads.portal import Portal
 
 SEGMENT = "scope/stream/0.#epoch.0"
 

@@ -17,14 +17,14 @@ import hpack
 import pytest
 import trio
 
-from pravega_wire.config import Credentials
 from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.errors import AuthenticationError, PravegaError
 from pravega_wire.grpc.call import GrpcConnection
 from pravega_wire.protocol import commands as c
-from pravega_wire.secrecy import secrets_of, without_secrets
 from pravega_wire.segment.failures import error_of
+from pravega_wire.support.secrecy import secrets_of, without_secrets
 from pravega_wire.transport.retry import RetryPolicy
+from pravega_wire.values.config import Credentials
 
 CREDENTIALS = Credentials.basic("admin", "hunter2-hunter2")
 TOKEN = "eyJhbGciOiJIUzUxMiJ9.eyJzdWIiOiJzZWdtZW50c3RvcmUifQ.c2lnbmF0dXJl"

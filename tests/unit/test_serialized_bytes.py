@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pravega_wire import VersionedSerializer, VersionedUnionSerializer
-from pravega_wire.checks import check_payload
 from pravega_wire.errors import ArgumentTypeError, EncodeError
 from pravega_wire.serializers import (
     BytesSerializer,
@@ -19,6 +18,7 @@ from pravega_wire.serializers import (
     Serializer,
     Utf8Serializer,
 )
+from pravega_wire.support.checks import check_payload
 
 NUMBERS = array("d", [1.0, 2.0, 3.0])
 BUFFERS: list[Any] = [

@@ -79,7 +79,7 @@ def test_the_tree_of_errors_has_whole_sentences() -> None:
 
 
 def test_settings_options_and_arguments_are_all_there() -> None:
-    from pravega_wire.config import SETTINGS
+    from pravega_wire.values.config import SETTINGS
     from spark_adapter.options.read import OPTIONS
 
     for setting in SETTINGS:

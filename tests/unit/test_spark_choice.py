@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_wire import ScopedStream, StreamCut, Watermark
-from pravega_wire.cuts import LayoutSegment, StreamLayout
-from pravega_wire.positions import WatermarkSegment
 from pravega_wire.sync import PravegaClient
+from pravega_wire.values.cuts import LayoutSegment, StreamLayout
+from pravega_wire.values.positions import WatermarkSegment
 from spark_adapter.options.streams import StreamChoice, cut_before
 
 STREAM = ScopedStream("a", "b")

@@ -19,8 +19,8 @@ from pravega_wire import (
     StreamConfiguration,
 )
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.policies import ScaleType
-from pravega_wire.types import StreamCut
+from pravega_wire.values.policies import ScaleType
+from pravega_wire.values.types import StreamCut
 from spark_adapter import create_if_missing
 from spark_adapter.options.creating import CREATION_OPTIONS, Creation
 from spark_adapter.options.read import OPTIONS

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from pravega_wire import ScopedStream, SegmentRange, StreamCut
-from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import DataLossError, InvalidStreamCutError, StreamNotFoundError
-from pravega_wire.naming import segment_name
 from pravega_wire.sync import PravegaClient
+from pravega_wire.values.cuts import LayoutSegment, StreamLayout
+from pravega_wire.values.naming import segment_name
 from spark_adapter.options.read import ReadOptions
 from spark_adapter.reading import stream_planner as module
 from spark_adapter.reading.admission import Limit

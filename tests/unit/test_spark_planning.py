@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from pravega_wire import ScopedStream, SegmentRange
-from pravega_wire.boundaries import BoundaryIndex
 from pravega_wire.sync import PravegaClient
+from pravega_wire.values.boundaries import BoundaryIndex
 from spark_adapter.reading.partitions import cut_at, divided, pieces_for
 
 

@@ -20,7 +20,7 @@ from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.sync import client as blocking
 from pravega_wire.sync import direct, table_mapping
-from pravega_wire.sync.portal import Call, Portal
+from pravega_wire.threads.portal import Call, Portal
 
 ASYNCHRONOUS = [
     cls for module in (pravega_wire, ingest) for cls in vars(module).values() if hasattr(cls, "__aenter__")

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from pravega_wire import PravegaConfig, aio, open_client, sync, trouble
+from pravega_wire import PravegaConfig, aio, open_client, sync
 from pravega_wire.errors import (
     ConnectError,
     ConnectionLostError,
@@ -22,6 +22,7 @@ from pravega_wire.errors import (
     WrongHostError,
 )
 from pravega_wire.segment.store import Backoff
+from pravega_wire.support import trouble
 from pravega_wire.transport.limits import limit, note_failure, note_progress
 from pravega_wire.transport.retry import RetryPolicy, retry
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_wire.cli.work.points import Point, resolve
 from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.errors import AuthError, InvalidArgumentError
-from pravega_wire.types import CutOrder, ScopedStream, StreamCut
+from pravega_wire.values.types import CutOrder, ScopedStream, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient

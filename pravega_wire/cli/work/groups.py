@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pravega_wire.cli.work.points import Point, resolve_event
 from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.errors import InvalidArgumentError, PravegaError, StreamNotFoundError
-from pravega_wire.naming import parse_segment_name
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.naming import parse_segment_name
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
@@ -23,7 +23,7 @@ _AT_ONCE = 4
 async def list_groups(client: PravegaClient, scope: str | None) -> list[dict[str, Any]]:
     """List the reader groups of a scope, with readers, segments and lag. A group that fails has an
     ``error``."""
-    from pravega_wire.nurseries import run_all
+    from pravega_wire.support.nurseries import run_all
 
     groups = sorted(await client.list_reader_groups(scope))
     rows: list[dict[str, Any]] = [{"group": str(each)} for each in groups]

@@ -25,7 +25,7 @@ from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import AuthError, PravegaError
 from pravega_wire.protocol import commands as c
 from pravega_wire.stream.inside import core_of
-from pravega_wire.types import Endpoint, ScopedStream
+from pravega_wire.values.types import Endpoint, ScopedStream
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient

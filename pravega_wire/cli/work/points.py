@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pravega_wire.checks import shown
 from pravega_wire.cli.values import parse_time
 from pravega_wire.errors import DecodeError, InvalidArgumentError
-from pravega_wire.naming import segment_id
-from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+from pravega_wire.support.checks import shown
+from pravega_wire.values.naming import segment_id
+from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from pravega_wire.cli.work.streams import segment_label
-from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import DecodeError, InvalidArgumentError, MissingExtraError
-from pravega_wire.naming import parse_segment_name
-from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.stream.event_reader import EventReader, SegmentEvents
-from pravega_wire.types import SegmentRange, StreamCut
+from pravega_wire.values.cuts import OnTruncated
+from pravega_wire.values.naming import parse_segment_name
+from pravega_wire.values.positions import EventPointer
+from pravega_wire.values.types import SegmentRange, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.cli.work.schemas import Decoder

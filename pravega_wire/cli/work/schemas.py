@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pravega_wire.checks import read_json
-from pravega_wire.config import PravegaConfig
 from pravega_wire.errors import EncodeError, InvalidArgumentError
+from pravega_wire.support.checks import read_json
+from pravega_wire.values.config import PravegaConfig
 
 __all__ = ["Decoder", "Encoder", "decoder", "encoder", "json_value"]
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pravega_wire.cli.work.streams import epochs_of, segment_label
-from pravega_wire.cuts import StreamLayout
+from pravega_wire.values.cuts import StreamLayout
 
 __all__ = ["Shape", "draw_text", "shapes_of", "svg"]
 

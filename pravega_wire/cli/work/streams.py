@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from pravega_wire.checks import INT64_MAX
 from pravega_wire.cli.values import counted, duration_text, size_text
 from pravega_wire.cli.work.points import Point, resolve, resolve_event
 from pravega_wire.controller.types import SegmentWithRange
-from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
-from pravega_wire.naming import epoch_of, number_of
-from pravega_wire.policies import (
+from pravega_wire.support.checks import INT64_MAX
+from pravega_wire.values.cuts import LayoutSegment, StreamLayout
+from pravega_wire.values.naming import epoch_of, number_of
+from pravega_wire.values.policies import (
     RetentionPolicy,
     RetentionType,
     ScaleType,
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
@@ -181,7 +181,7 @@ async def list_streams(
     :param internal: also list the streams that Pravega itself created.
     :param details: also fetch what each stream is like, with some requests for each.
     """
-    from pravega_wire.nurseries import run_all
+    from pravega_wire.support.nurseries import run_all
 
     names = await client.list_streams(scope, tag=tag, internal=internal)
     found = sorted(each for each in names if pattern is None or fnmatch.fnmatchcase(each.name, pattern))

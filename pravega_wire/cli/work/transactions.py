@@ -25,13 +25,13 @@ from uuid import UUID
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import AuthError, DecodeError, NoSuchSegmentError, PravegaError, WrongHostError
-from pravega_wire.nurseries import look_up_all
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.versioned import DataReader, RevisionReader, read_record
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.segment.table import ANY_VERSION
 from pravega_wire.stream.inside import core_of
-from pravega_wire.types import Endpoint, ScopedStream
+from pravega_wire.support.nurseries import look_up_all
+from pravega_wire.values.types import Endpoint, ScopedStream
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient

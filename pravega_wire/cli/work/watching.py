@@ -12,8 +12,8 @@ import trio
 
 from pravega_wire.cli.work.groups import lag_of
 from pravega_wire.errors import PravegaError
-from pravega_wire.nurseries import look_up_all
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.support.nurseries import look_up_all
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient

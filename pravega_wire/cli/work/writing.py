@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TextIO, cast
 
 import trio
 
-from pravega_wire.checks import read_json
 from pravega_wire.cli.values import counted, os_message
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES, too_large
-from pravega_wire.types import ScopedStream
+from pravega_wire.support.checks import read_json
+from pravega_wire.values.types import ScopedStream
 
 if TYPE_CHECKING:
     from pravega_wire.cli.work.schemas import Encoder

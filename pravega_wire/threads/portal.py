@@ -20,10 +20,10 @@ from weakref import finalize
 import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError, PravegaTimeoutError
-from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
+from pravega_wire.support.nurseries import without_cancelled
 from pravega_wire.transport.limits import AFTER_CANCELLATION
-from pravega_wire.types import ScopedStream
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["AnyCall", "Call", "Held", "Line", "Named", "Opened", "Portal", "for_threads", "shown_as"]
 

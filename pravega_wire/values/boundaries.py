@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from pravega_wire.checks import check_bytes, check_text
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.types import ScopedStream, SegmentRange
+from pravega_wire.support.checks import check_bytes, check_text
+from pravega_wire.values.types import ScopedStream, SegmentRange
 
 __all__ = ["DEFAULT_PIECE_BYTES", "DEFAULT_SPACING", "BoundaryIndex", "LeadingPart", "check_bytes"]
 

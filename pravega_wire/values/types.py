@@ -19,16 +19,16 @@ from operator import index
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
-from pravega_wire.checks import check_count, check_text, shown
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
-from pravega_wire.naming import (
+from pravega_wire.support.checks import check_count, check_text, shown
+from pravega_wire.values.naming import (
     epoch_of,
     number_of,
     segment_name,
     validate_scope_name,
     validate_stream_name,
 )
-from pravega_wire.naming import segment_id as make_segment_id
+from pravega_wire.values.naming import segment_id as make_segment_id
 
 __all__ = ["CutOrder", "Endpoint", "Revision", "ScopedStream", "SegmentRange", "StreamCut"]
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pravega_wire.checks import check_count, check_seconds
-from pravega_wire.groups import TimeWindow
-from pravega_wire.types import ScopedStream
+from pravega_wire.support.checks import check_count, check_seconds
+from pravega_wire.values.groups import TimeWindow
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["EventTimeOrder", "WatermarkAssigner"]
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Self
 
-from pravega_wire.checks import check_several, check_text, shown
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.types import SEGMENT_READ, StreamCut
+from pravega_wire.support.checks import check_several, check_text, shown
+from pravega_wire.values.types import SEGMENT_READ, StreamCut
 
 __all__ = [
     "Checkpoint",

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from pravega_wire.checks import (
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
+from pravega_wire.support.checks import (
     INT32_MAX,
     check_count,
     check_flag,
@@ -28,9 +29,8 @@ from pravega_wire.checks import (
     check_text,
     shown,
 )
-from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
-from pravega_wire.naming import validate_scope_name
-from pravega_wire.types import Endpoint, ScopedStream
+from pravega_wire.values.naming import validate_scope_name
+from pravega_wire.values.types import Endpoint, ScopedStream
 
 if TYPE_CHECKING:
     import ssl

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 from uuid import UUID
 
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_several
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
-from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
+from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count, check_several
+from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
     "OnlineReader",

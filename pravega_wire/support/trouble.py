@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from pravega_wire.errors import ConnectError, PravegaError, PravegaTimeoutError, RetriesExhaustedError
-from pravega_wire.secrecy import without_secrets
+from pravega_wire.support.secrecy import without_secrets
 
 __all__ = ["Trouble", "tell"]
 

@@ -14,7 +14,7 @@ from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
 from pravega_wire.segment.appender import Ack as AsyncAck
-from pravega_wire.sync.portal import Portal
+from pravega_wire.threads.portal import Portal
 
 __all__ = ["Outbox", "Promise"]
 

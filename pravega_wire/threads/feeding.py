@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import chain, islice, repeat
 from typing import Any, Final
 
 import trio
 
-from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.stream.routing import Partitioner, checked_partitioner, fewer_keys, more_keys
-from pravega_wire.sync.portal import Call
+from pravega_wire.threads.portal import Call
+from pravega_wire.values.hashing import routing_key_position
 
-__all__ = ["Feed", "Placing", "is_plain", "plain_keys"]
+__all__ = ["Feed", "Placing", "is_plain", "listed", "plain_keys"]
 
 _TAKE_SECONDS: Final = 0.02
 """The longest time that an event waits for others to cross between the threads with it."""
@@ -37,6 +37,13 @@ _REMEMBERED_KEYS: Final = 100_000
 
 _END: Final = object()
 _MISSING: Final = object()
+
+
+def listed(argument: Any) -> Any:
+    """Read an iterable whose reading runs the user's code into a list. Returns other arguments unchanged."""
+    if isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Mapping | Sequence):
+        return list(argument)
+    return argument
 
 
 def is_plain(events: object) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_text
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count, check_text
 
 __all__ = ["RetentionPolicy", "RetentionType", "ScaleType", "ScalingPolicy", "StreamConfiguration"]
 

@@ -25,8 +25,8 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     UndecidableCutError,
 )
-from pravega_wire.naming import epoch_of, segment_name
-from pravega_wire.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.naming import epoch_of, segment_name
+from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Bound", "LayoutSegment", "OnTruncated", "SkippedPart", "StreamLayout", "check_on_truncated",
