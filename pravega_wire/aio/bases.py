@@ -716,7 +716,7 @@ class PravegaClientBase(Handle):
 
             from pravega_wire.archive import archive_stream
 
-            manifest = await client.run(archive_stream, "demo/readings", "readings")
+            manifest = await client.run(archive_stream, "demo/readings", "kept")
 
         :param function: is called with the :class:`pravega_wire.PravegaClient` and the other arguments. It
             runs under trio in the client's thread, which does everything else for this client, so it must not

@@ -530,9 +530,12 @@ class ControllerClient:
     # --- controllers ----------------------------------------------------------------------------
 
     async def get_controller_server_list(self) -> list[NodeUri]:
-        """Return the addresses of all controllers."""
+        """Return the addresses of all controllers.
+
+        It asks once, because a standalone server, which has no list, answers with a status that is retried.
+        """
         reply = await self._call(
-            "getControllerServerList", pb.ServerRequest(), pb.ServerResponse, "the cluster"
+            "getControllerServerList", pb.ServerRequest(), pb.ServerResponse, "the cluster", attempts=1
         )
         return [NodeUri(node.endpoint, node.port) for node in reply.nodeURI]
 

@@ -873,7 +873,7 @@ class PravegaClientBase(Handle):
 
             from pravega_wire.archive import archive_stream
 
-            manifest = client.run(archive_stream, "demo/readings", "readings")
+            manifest = client.run(archive_stream, "demo/readings", "archived")
 
         :param function: is called with the :class:`pravega_wire.PravegaClient` and the other arguments. It
             runs in the client's thread, which does everything else for this client, so it must not block; it

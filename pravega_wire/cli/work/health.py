@@ -22,7 +22,7 @@ from pravega_wire.cli.work.transactions import (
 )
 from pravega_wire.controller.tokens import Access, expiry_of
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.errors import AuthError, PravegaError
+from pravega_wire.errors import AuthError, ControllerError, PravegaError
 from pravega_wire.protocol import commands as c
 from pravega_wire.stream.inside import core_of
 from pravega_wire.values.types import Endpoint, ScopedStream
@@ -106,15 +106,16 @@ async def examine(
 
 
 async def _servers(client: PravegaClient) -> Finding:
-    # A standalone server answers this with errors, which would be retried for long.
     with trio.move_on_after(_LISTING_SECONDS):
         try:
             servers = await core_of(client).controller.get_controller_server_list()
         except PravegaError as error:
+            if isinstance(error.__cause__, ControllerError):
+                return Finding("controllers", "unknown", "this server does not list its controllers")
             return Finding("controllers", "unknown", error.message)
         names = ", ".join(sorted(f"{each.host}:{each.port}" for each in servers))
         return Finding("controllers", "ok", f"{len(servers)}: {names}")
-    return Finding("controllers", "unknown", "this server does not list its controllers")
+    return Finding("controllers", "unknown", f"no answer within {_LISTING_SECONDS:g} s")
 
 
 async def _token(client: PravegaClient, streams: Sequence[ScopedStream]) -> AsyncIterator[Finding]:
