@@ -63,7 +63,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Key-value tables",
         "Tables of keys and values with versions.",
         (
-            "KeyValueTable", "KeyValueTableConfiguration", "TableFamily", "TableMapping", "TableKey",
+            "KeyValueTable", "KeyValueTableConfiguration", "TableFamily", "TableKey",
             "TableEntry", "TableIterator", "KeyValueVersion", "Insert", "Put", "Remove",
         ),
     ),
