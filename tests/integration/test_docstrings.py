@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -81,7 +82,11 @@ async def run_in_asyncio(codes: dict[str, str], config: PravegaConfig) -> None:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("module", [pravega_wire, sync, aio], ids=lambda module: module.__name__)
-def test_the_examples_in_docstrings_run(module: ModuleType, config: PravegaConfig) -> None:
+def test_the_examples_in_docstrings_run(
+    module: ModuleType, config: PravegaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some write files.
+    monkeypatch.chdir(tmp_path)
     scope = config.default_scope
     assert scope is not None
     prepare(config)
