@@ -1106,6 +1106,9 @@ def test_single_events_of_a_writer_that_fails(config: PravegaConfig) -> None:
         txn = client.begin_transaction("t")
         txn.write_event(b"first").wait()
         client.abort_transaction("t", txn.txn_id)
+        # The controller accepts it first; stores take events until it is done.
+        while txn.status() is not TxnStatus.ABORTED:
+            pass
         ack = txn.write_event(b"lost")
         with pytest.raises(TransactionError):
             ack.wait()
