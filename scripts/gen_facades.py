@@ -45,7 +45,7 @@ INTERNAL = frozenset(
         # how one reader closes another
         "close_nowait",
         # called by iterators to take items
-        "at_hand", "load", "take", "take_batch", "telling", "of_key",
+        "at_hand", "load", "take", "take_batch", "telling",
         # called by a synchronizer after a lost race
         "read_news",
     }

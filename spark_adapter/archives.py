@@ -84,16 +84,17 @@ def archive_stream(
     folder = _absolute(directory)
     with HeldClient(config) as client, ExitStack() as held:
         manifest = client.run(
-            parts.begin_archive,
-            held,
+            parts.begin,
             stream,
             folder,
+            held,
             start=start,
             end=end,
             on_truncated=on_truncated,
             part_bytes=part_bytes,
             observer=observer,
         )
+        parts.prepare(folder, manifest)
         if manifest.complete:
             return manifest
         left = parts.left_to_write(folder, manifest)

@@ -42,11 +42,10 @@ from pravega_wire.archive.parquet import PartWriter, need_arrow
 from pravega_wire.archive.restoring import KeyFunction, Restored, Restoring
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest
-from pravega_wire.archive.writing import DEFAULT_PART_BYTES
+from pravega_wire.archive.writing import DEFAULT_PART_BYTES, begin
 from pravega_wire.errors import ArchiveError
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.support.checks import check_flag
-from pravega_wire.values.cuts import Bound, OnTruncated
 from pravega_wire.values.types import SegmentRange
 
 __all__ = [
@@ -59,7 +58,7 @@ __all__ = [
     "Restored",
     "Restoring",
     "Stage",
-    "begin_archive",
+    "begin",
     "begin_restoring",
     "check_shared",
     "collect",
@@ -67,6 +66,7 @@ __all__ = [
     "left_to_write",
     "need_arrow",
     "nothing",
+    "prepare",
     "restore_segment",
     "verify_file",
     "write_range",
@@ -95,44 +95,12 @@ def check_shared(directory: Path, archive: Manifest) -> None:
 # --- archiving -----------------------------------------------------------------------------------
 
 
-async def begin_archive(
-    client: PravegaClient,
-    held: ExitStack,
-    stream: StreamName,
-    directory: Path,
-    *,
-    start: Bound,
-    end: Bound,
-    on_truncated: OnTruncated,
-    part_bytes: int,
-    observer: Observer,
-) -> Manifest:
-    """Begin an archive, or continue one.
-
-    :param held: holds the archive's lock from here on. For the other parameters, and for errors, see
-        :func:`pravega_wire.archive.archive_stream`.
-    :returns: the manifest.
-    """
-    archive = await writing.begin(
-        client,
-        stream,
-        directory,
-        held,
-        start=start,
-        end=end,
-        on_truncated=on_truncated,
-        part_bytes=part_bytes,
-        observer=observer,
-    )
+def prepare(directory: Path, archive: Manifest) -> None:
+    """Make the directory ``work`` ready for tasks; a complete archive needs none."""
     work = directory / WORK
     if archive.complete:
-        await trio.to_thread.run_sync(writing.remove_work, work)
-    else:
-        await trio.to_thread.run_sync(_prepare, work)
-    return archive
-
-
-def _prepare(work: Path) -> None:
+        writing.remove_work(work)
+        return
     with being_written(work):
         work.mkdir(exist_ok=True)
         writing.clear_work(work, unfinished=True)

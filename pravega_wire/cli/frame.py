@@ -24,6 +24,7 @@ from pravega_wire.cli.output import Output, is_terminal
 from pravega_wire.cli.settings import CREDENTIALS, FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
 from pravega_wire.cli.values import parse_duration, parse_port, parse_size, parse_time
 from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.support import trouble
 from pravega_wire.values.config import SETTINGS, PravegaConfig
 from pravega_wire.values.naming import validate_user_name
 
@@ -231,7 +232,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"warning: {' '.join(record.getMessage().split())}"
-        if record.name != "pravega_wire.support.trouble":
+        if record.name != trouble.log.name:
             warn(text)
             return
         timer = threading.Timer(_PATIENCE_SECONDS, warn, [text])

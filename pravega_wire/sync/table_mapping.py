@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, overload
 
 from pravega_wire.errors import TableKeyBadVersionError
 from pravega_wire.segment.table import MAX_BATCH_KEYS
-from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, KeyValueTable, TableKey
+from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, KeyValueTable, TableIterator, TableKey
 from pravega_wire.support.checks import check_several
 from pravega_wire.threads.portal import Line, Portal
 
@@ -94,24 +94,25 @@ class TableMapping(MutableMapping[K, V]):
         return self._call(self._table.exists, self._to_key(key))
 
     def __len__(self) -> int:
-        return sum(map(len, self._pages(_PAGE_KEYS)))
+        return sum(map(len, self._pages(self._keys(_PAGE_KEYS))))
 
     def __bool__(self) -> bool:
-        return next(self._pages(1), None) is not None
+        return next(self._pages(self._keys(1)), None) is not None
 
     def __iter__(self) -> Iterator[K]:
-        for page in self._pages():
+        for page in self._pages(self._keys()):
             yield from map(self._of_key, page)
 
     def _iterate(self) -> Iterator[tuple[K, V]]:
-        entries = self._table.entries(primary=self._primary)
-        while page := self._call(entries.next_page):
+        for page in self._pages(self._table.entries(primary=self._primary)):
             for entry in page:
                 yield self._of_key(entry.key), entry.value
 
-    def _pages(self, size: int = DEFAULT_PAGE_SIZE) -> Iterator[list[TableKey[Any, Any]]]:
-        keys = self._table.keys(primary=self._primary, page_size=size)
-        while page := self._call(keys.next_page):
+    def _keys(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
+        return self._table.keys(primary=self._primary, page_size=page_size)
+
+    def _pages(self, listing: TableIterator[T]) -> Iterator[list[T]]:
+        while page := self._call(listing.next_page):
             yield page
 
     @overload
@@ -178,7 +179,7 @@ class TableMapping(MutableMapping[K, V]):
 
     def clear(self) -> None:
         """Remove all keys, with many keys in each request. This is not atomic."""
-        for page in self._pages(MAX_BATCH_KEYS):
+        for page in self._pages(self._keys(MAX_BATCH_KEYS)):
             self._call(self._table.remove_many, page)
 
     def items(self) -> ItemsView[K, V]:

@@ -289,6 +289,22 @@ def gate() -> Iterator[Gate]:
 NEW = [b'\1\0\0\0\1{"a":%d}' % number for number in range(3)]
 
 
+async def reader_of_new(client: Any, kind: str, serializer: Any, stack: AsyncExitStack) -> Any:
+    """Write events with a new schema; return a reader of them, from a group or following the stream.
+
+    :param client: of trio or asyncio.
+    :param stack: closes the reader.
+    """
+    await client.create_stream("events")
+    async with client.event_writer("events") as writer:
+        await writer.write_events(NEW, routing_keys="key")
+    if kind == "follower":
+        return await stack.enter_async_context(client.follow_events("events", serializer=serializer))
+    await client.create_reader_group("group", ["events"])
+    group = await stack.enter_async_context(client.reader_group("group"))
+    return await stack.enter_async_context(group.reader("one", serializer))
+
+
 @pytest.mark.parametrize("kind", ["group", "follower"])
 async def test_the_loop_goes_on_while_an_encoding_is_fetched(
     config: PravegaConfig, gate: Gate, kind: str
@@ -299,22 +315,11 @@ async def test_the_loop_goes_on_while_an_encoding_is_fetched(
         gate.open.set()
 
     async with SchemaRegistry(gate.uri) as registry, open_client(config) as client:
-        await client.create_stream("events")
         serializer = await registry.deserializer("events")
-        async with client.event_writer("events") as writer:
-            await writer.write_events(NEW, routing_keys="key")
         async with AsyncExitStack() as stack:
             nursery = await stack.enter_async_context(trio.open_nursery())
             nursery.start_soon(open_gate)
-            reader: Any
-            if kind == "group":
-                await client.create_reader_group("group", ["events"])
-                group = await stack.enter_async_context(client.reader_group("group"))
-                reader = await stack.enter_async_context(group.reader("one", serializer))
-            else:
-                reader = await stack.enter_async_context(
-                    client.follow_events("events", serializer=serializer)
-                )
+            reader = await reader_of_new(client, kind, serializer, stack)
             for number in range(len(NEW)):
                 event = await reader.read_event(timeout=30)
                 assert event is not None
@@ -331,21 +336,10 @@ def test_the_asyncio_loop_goes_on_while_an_encoding_is_fetched(
 
     async def main() -> None:
         async with SchemaRegistry(gate.uri) as registry, aio.open_client(config) as client:
-            await client.create_stream("events")
             serializer = await registry.deserializer("events")
-            async with client.event_writer("events") as writer:
-                await writer.write_events(NEW, routing_keys="key")
             opening = asyncio.create_task(open_gate())
             async with AsyncExitStack() as stack:
-                reader: Any
-                if kind == "group":
-                    await client.create_reader_group("group", ["events"])
-                    group = await stack.enter_async_context(client.reader_group("group"))
-                    reader = await stack.enter_async_context(group.reader("one", serializer))
-                else:
-                    reader = await stack.enter_async_context(
-                        client.follow_events("events", serializer=serializer)
-                    )
+                reader = await reader_of_new(client, kind, serializer, stack)
                 event = await reader.read_event(timeout=30)
                 assert event is not None
                 assert event.value == {"a": 0}
@@ -361,20 +355,9 @@ async def test_no_event_is_skipped_while_the_registry_is_away(
     gate.away = True
     gate.open.set()
     async with SchemaRegistry(gate.uri) as registry, open_client(config) as client:
-        await client.create_stream("events")
         serializer = await registry.deserializer("events")
-        async with client.event_writer("events") as writer:
-            await writer.write_events(NEW, routing_keys="key")
         async with AsyncExitStack() as stack:
-            reader: Any
-            if kind == "group":
-                await client.create_reader_group("group", ["events"])
-                group = await stack.enter_async_context(client.reader_group("group"))
-                reader = await stack.enter_async_context(group.reader("one", serializer))
-            else:
-                reader = await stack.enter_async_context(
-                    client.follow_events("events", serializer=serializer)
-                )
+            reader = await reader_of_new(client, kind, serializer, stack)
             for _ in range(2):
                 with pytest.raises(SchemaRegistryReplyError):
                     await reader.read_event(timeout=30)
