@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -28,33 +29,30 @@ from pravega_wire.controller.mapping import (
     NO_TIMESTAMP,
     group_config,
     group_configuration,
+    group_info,
     owner_info,
     ranges,
+    scope_info,
     segment_message,
     stream_config,
     stream_configuration,
+    stream_cut,
     stream_info,
     table_config,
     table_configuration,
+    table_info,
     txn_message,
     uuid_of,
 )
 from pravega_wire.controller.refusals import (
     broken_scope,
-    check_names,
     check_scale,
     done,
-    group_done,
     known,
-    naming_stream,
-    no_group,
     no_scope,
-    no_stream,
-    no_table,
     refused,
-    scope_deleted,
     status_name,
-    stream_updated,
+    subject,
     txn_done,
 )
 from pravega_wire.controller.types import (
@@ -87,7 +85,6 @@ from pravega_wire.errors import (
     ReaderGroupNotFoundError,
     RetriesExhaustedError,
     ScaleConflictError,
-    StreamNotSealedError,
     StreamSealedError,
     TransportError,
     WrongProtocolError,
@@ -515,10 +512,7 @@ class ControllerClient:
         while True:
             reply: Any = await self._call(rpc, request(token), reply_type, about)
             if scope is not None:
-                status = status_name(reply.Status, reply.status)
-                if status == "SCOPE_NOT_FOUND":
-                    raise no_scope(rpc, scope)
-                done(status, rpc, f"scope {scope}")
+                done(rpc, pb.ScopeInfo(scope=scope), reply)
             found = names(reply)
             # Only an empty page is the end (docs/protocol/controller.md, "Paged lists").
             if not found:
@@ -526,6 +520,71 @@ class ControllerClient:
             for name in found:
                 yield name
             token = reply.continuationToken
+
+    # --- calls by what their replies mean -------------------------------------------------------
+
+    async def _ask(
+        self,
+        rpc: str,
+        request: Message,
+        reply_type: type[M],
+        *,
+        attempts: int | None = None,
+        long: bool = False,
+    ) -> M:
+        """Make a call whose reply is the result."""
+        about = subject(request).about
+        return await self._call(rpc, request, reply_type, about, attempts=attempts, long=long)
+
+    async def _of_stream(
+        self, rpc: str, request: Message, reply_type: type[M], *, attempts: int | None = None
+    ) -> M:
+        """Make a call whose reply is the result. NOT_FOUND means that the stream does not exist."""
+        try:
+            return await self._ask(rpc, request, reply_type, attempts=attempts)
+        except NotFoundError as error:
+            found = refused(rpc, "STREAM_NOT_FOUND", request)
+            found.status, found.host = error.status, error.host
+            raise found from error
+
+    async def _done(
+        self,
+        rpc: str,
+        request: Message,
+        reply_type: type[Message],
+        *,
+        false: str | None = None,
+        long: bool = False,
+    ) -> bool:
+        """Make a call whose reply is a status. SUCCESS is True, ``false`` is False, others are errors."""
+        reply = await self._ask(rpc, request, reply_type, long=long)
+        return done(rpc, request, reply, false=false)
+
+    async def _in_scope(self, rpc: str, request: Message, reply_type: type[M]) -> M:
+        """Make a call that creates something in a scope.
+
+        :returns: the reply, whose status is not SCOPE_NOT_FOUND.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises ScopeBrokenError: the scope exists, but an earlier attempt to delete it has damaged it.
+        """
+        scope = subject(request).scope
+        for _ in range(2):
+            try:
+                reply = await self._ask(rpc, request, reply_type)
+            except NotFoundError as error:
+                if f"/_tables/{scope}/" in error.message:
+                    raise broken_scope(rpc, "NOT_FOUND", scope) from error
+                raise
+            if status_name(reply) != "SCOPE_NOT_FOUND":
+                return reply
+            try:
+                exists = await self.check_scope_exists(scope)
+            except AuthError:
+                exists = False
+            if not exists:
+                raise no_scope(rpc, scope)
+            # Another client may have created it just now, so try once more.
+        raise broken_scope(rpc, "SCOPE_NOT_FOUND", scope)
 
     # --- controllers ----------------------------------------------------------------------------
 
@@ -544,41 +603,7 @@ class ControllerClient:
     async def create_scope(self, scope: str) -> bool:
         """Create a scope; return False if it exists already."""
         validate_scope_name(scope, new=True)
-        reply = await self._call(
-            "createScope", pb.ScopeInfo(scope=scope), pb.CreateScopeStatus, f"scope {scope}"
-        )
-        status = status_name(pb.CreateScopeStatus.Status, reply.status)
-        if status == "INVALID_SCOPE_NAME":
-            raise InvalidArgumentError(f"the controller refuses {scope!r} as the name of a scope")
-        return done(status, "createScope", f"scope {scope}", false="SCOPE_EXISTS")
-
-    async def _in_scope(
-        self, rpc: str, scope: str, request: Message, reply_type: type[M], about: str
-    ) -> tuple[str, M]:
-        """Make a call that creates something in a scope.
-
-        :returns: the status, which is not SCOPE_NOT_FOUND, and the reply.
-        :raises ScopeNotFoundError: the scope does not exist.
-        :raises ScopeBrokenError: the scope exists, but an earlier attempt to delete it has damaged it.
-        """
-        for _ in range(2):
-            try:
-                reply: Any = await self._call(rpc, request, reply_type, about)
-            except NotFoundError as error:
-                if type(error) is NotFoundError and f"/_tables/{scope}/" in error.message:
-                    raise broken_scope(rpc, "NOT_FOUND", scope) from error
-                raise
-            status = status_name(reply_type.Status, reply.status)  # type: ignore[attr-defined]  # these replies have it
-            if status != "SCOPE_NOT_FOUND":
-                return status, reply
-            try:
-                exists = await self.check_scope_exists(scope)
-            except AuthError:
-                exists = False
-            if not exists:
-                raise no_scope(rpc, scope)
-            # Another client may have created it just now, so try once more.
-        raise broken_scope(rpc, status, scope)
+        return await self._done("createScope", scope_info(scope), pb.CreateScopeStatus, false="SCOPE_EXISTS")
 
     async def delete_scope(self, scope: str) -> bool:
         """Delete an empty scope; return False if it did not exist.
@@ -589,11 +614,9 @@ class ControllerClient:
 
         :raises ScopeNotEmptyError: the scope is not empty.
         """
-        validate_scope_name(scope)
-        reply = await self._call(
-            "deleteScope", pb.ScopeInfo(scope=scope), pb.DeleteScopeStatus, f"scope {scope}"
+        return await self._done(
+            "deleteScope", scope_info(scope), pb.DeleteScopeStatus, false="SCOPE_NOT_FOUND"
         )
-        return scope_deleted("deleteScope", scope, reply)
 
     async def delete_scope_recursive(self, scope: str) -> bool:
         """Delete a scope with everything in it.
@@ -601,23 +624,17 @@ class ControllerClient:
         :returns: True if it was deleted. A 0.13.0 controller also answers so if the scope does not exist or
             another such call is in progress.
         """
-        validate_scope_name(scope)
-        reply = await self._call(
+        return await self._done(
             "deleteScopeRecursive",
-            pb.ScopeInfo(scope=scope),
+            scope_info(scope),
             pb.DeleteScopeStatus,
-            f"scope {scope}",
+            false="SCOPE_NOT_FOUND",
             long=True,
         )
-        return scope_deleted("deleteScopeRecursive", scope, reply)
 
     async def check_scope_exists(self, scope: str) -> bool:
         """Return whether a scope exists."""
-        validate_scope_name(scope)
-        reply = await self._call(
-            "checkScopeExists", pb.ScopeInfo(scope=scope), pb.ExistsResponse, f"scope {scope}"
-        )
-        return reply.exists
+        return (await self._ask("checkScopeExists", scope_info(scope), pb.ExistsResponse)).exists
 
     def list_scopes(self) -> AsyncIterator[str]:
         """Yield the names of all scopes, page by page."""
@@ -639,16 +656,9 @@ class ControllerClient:
         """
         validate_scope_name(scope)
         validate_user_name("stream", stream)
-        status, _ = await self._in_scope(
-            "createStream",
-            scope,
-            stream_config(scope, stream, configuration),
-            pb.CreateStreamStatus,
-            f"stream {scope}/{stream}",
-        )
-        if status == "INVALID_STREAM_NAME":
-            raise InvalidArgumentError(f"the controller refuses {stream!r} as the name of a stream")
-        return done(status, "createStream", f"stream {scope}/{stream}", false="STREAM_EXISTS")
+        request = stream_config(scope, stream, configuration)
+        reply = await self._in_scope("createStream", request, pb.CreateStreamStatus)
+        return done("createStream", request, reply, false="STREAM_EXISTS")
 
     async def update_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> None:
         """Replace a stream's whole configuration, including its tags and retention.
@@ -656,13 +666,7 @@ class ControllerClient:
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
         """
-        reply = await self._call(
-            "updateStream",
-            stream_config(scope, stream, configuration),
-            pb.UpdateStreamStatus,
-            f"stream {scope}/{stream}",
-        )
-        stream_updated("updateStream", scope, stream, reply)
+        await self._done("updateStream", stream_config(scope, stream, configuration), pb.UpdateStreamStatus)
 
     async def truncate_stream(self, scope: str, stream: str, cut: Mapping[int, int]) -> None:
         """Drop the data before a cut.
@@ -680,73 +684,44 @@ class ControllerClient:
                 scope=scope,
                 stream=stream,
             )
-        reply = await self._call(
-            "truncateStream",
-            pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut)),
-            pb.UpdateStreamStatus,
-            f"stream {scope}/{stream}",
-        )
-        if status_name(pb.UpdateStreamStatus.Status, reply.status) == "FAILURE":
+        request = stream_cut(scope, stream, cut)
+        reply = await self._ask("truncateStream", request, pb.UpdateStreamStatus)
+        if reply.status == pb.UpdateStreamStatus.FAILURE:
             raise InvalidStreamCutError(
                 f"stream {scope}/{stream} was not truncated: the cut {dict(cut)} does not cover "
                 "the key space, or is before an earlier truncation",
                 scope=scope,
                 stream=stream,
             )
-        stream_updated("truncateStream", scope, stream, reply)
+        done("truncateStream", request, reply)
 
     async def seal_stream(self, scope: str, stream: str) -> None:
         """Seal all segments of a stream; sealing a sealed stream does nothing.
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        reply = await self._call(
-            "sealStream", stream_info(scope, stream), pb.UpdateStreamStatus, f"stream {scope}/{stream}"
-        )
-        stream_updated("sealStream", scope, stream, reply)
+        await self._done("sealStream", stream_info(scope, stream), pb.UpdateStreamStatus)
 
     async def delete_stream(self, scope: str, stream: str) -> bool:
         """Delete a sealed stream; return False if it did not exist.
 
         :raises StreamNotSealedError: the stream is not sealed.
         """
-        about = f"stream {scope}/{stream}"
-        reply = await self._call("deleteStream", stream_info(scope, stream), pb.DeleteStreamStatus, about)
-        status = status_name(pb.DeleteStreamStatus.Status, reply.status)
-        if status == "STREAM_NOT_SEALED":
-            raise refused(
-                StreamNotSealedError,
-                "deleteStream",
-                status,
-                f"{about} must be sealed before it is deleted",
-                scope,
-                stream,
-            )
-        return done(status, "deleteStream", about, false="STREAM_NOT_FOUND")
+        return await self._done(
+            "deleteStream", stream_info(scope, stream), pb.DeleteStreamStatus, false="STREAM_NOT_FOUND"
+        )
 
     async def check_stream_exists(self, scope: str, stream: str) -> bool:
         """Return whether a stream exists."""
-        reply = await self._call(
-            "checkStreamExists",
-            stream_info(scope, stream),
-            pb.ExistsResponse,
-            f"stream {scope}/{stream}",
-        )
-        return reply.exists
+        return (await self._ask("checkStreamExists", stream_info(scope, stream), pb.ExistsResponse)).exists
 
     async def get_stream_configuration(self, scope: str, stream: str) -> StreamConfiguration:
         """Return the configuration of a stream.
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "getStreamConfiguration",
-                stream_info(scope, stream),
-                pb.StreamConfig,
-                f"stream {scope}/{stream}",
-            )
-        return stream_configuration(reply)
+        request = stream_info(scope, stream)
+        return stream_configuration(await self._of_stream("getStreamConfiguration", request, pb.StreamConfig))
 
     def list_streams(self, scope: str) -> AsyncIterator[str]:
         """Yield the names of the streams of a scope, including internal ones, page by page.
@@ -785,30 +760,17 @@ class ControllerClient:
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "getCurrentSegments",
-                stream_info(scope, stream, ACCESS_NONE),
-                pb.SegmentRanges,
-                f"stream {scope}/{stream}",
-            )
-        return ranges(reply.segmentRanges)
+        request = stream_info(scope, stream, ACCESS_NONE)
+        return ranges((await self._of_stream("getCurrentSegments", request, pb.SegmentRanges)).segmentRanges)
 
     async def get_epoch_segments(self, scope: str, stream: str, epoch: int) -> list[SegmentWithRange]:
         """Return the segments of one epoch of a stream.
 
         :raises StreamNotFoundError: the stream or the epoch does not exist.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "getEpochSegments",
-                pb.GetEpochSegmentsRequest(
-                    streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), epoch=epoch
-                ),
-                pb.SegmentRanges,
-                f"epoch {epoch} of stream {scope}/{stream}",
-            )
-        return ranges(reply.segmentRanges)
+        info = stream_info(scope, stream, ACCESS_READ_WRITE)
+        request = pb.GetEpochSegmentsRequest(streamInfo=info, epoch=epoch)
+        return ranges((await self._of_stream("getEpochSegments", request, pb.SegmentRanges)).segmentRanges)
 
     async def get_segments(self, scope: str, stream: str) -> dict[int, int]:
         """Return the head of a stream: segment id to first readable offset.
@@ -817,13 +779,8 @@ class ControllerClient:
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "getSegments",
-                pb.GetSegmentsRequest(streamInfo=stream_info(scope, stream, ACCESS_NONE), timestamp=0),
-                pb.SegmentsAtTime,
-                f"stream {scope}/{stream}",
-            )
+        request = pb.GetSegmentsRequest(streamInfo=stream_info(scope, stream, ACCESS_NONE), timestamp=0)
+        reply = await self._of_stream("getSegments", request, pb.SegmentsAtTime)
         return {each.segmentId.segmentId: each.offset for each in reply.segments}
 
     async def get_successors(self, scope: str, stream: str, segment_id: int) -> Successors:
@@ -831,13 +788,8 @@ class ControllerClient:
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "getSegmentsImmediatelyFollowing",
-                segment_message(scope, stream, segment_id, ACCESS_NONE),
-                pb.SuccessorResponse,
-                f"segment {segment_id} of {scope}/{stream}",
-            )
+        request = segment_message(scope, stream, segment_id, ACCESS_NONE)
+        reply = await self._of_stream("getSegmentsImmediatelyFollowing", request, pb.SuccessorResponse)
         return Successors(
             tuple(Successor(ranges([entry.segment])[0], tuple(entry.value)) for entry in reply.segments)
         )
@@ -872,30 +824,25 @@ class ControllerClient:
             )
         request = pb.StreamCutRange(streamInfo=stream_info(scope, stream, ACCESS_NONE), to=dict(end))
         getattr(request, "from").update(dict(start))
-
-        async def ask(attempts: int | None) -> pb.StreamCutRangeResponse:
-            return await self._call(
-                "getSegmentsBetween",
-                request,
-                pb.StreamCutRangeResponse,
-                f"stream {scope}/{stream}",
-                attempts=attempts,
-            )
-
+        ask = partial(self._of_stream, "getSegmentsBetween", request, pb.StreamCutRangeResponse)
         about = f"finding the segments between two cuts of stream {scope}/{stream}"
-        with naming_stream(scope, stream), limit(self._deadline, about, setting=_SETTING):
+        with limit(self._deadline, about, setting=_SETTING):
             try:
-                reply = await ask(unknown_attempts)
+                reply = await ask(attempts=unknown_attempts)
             except RetriesExhaustedError as error:
                 last = error.__cause__
                 if unknown_attempts is None:
                     raise
                 if isinstance(last, ControllerError) and last.status == StatusCode.UNKNOWN.name:
-                    raise refused(
-                        ControllerError, "getSegmentsBetween", last.status, error.message, scope, stream
+                    raise ControllerError(
+                        error.message,
+                        rpc="getSegmentsBetween",
+                        status=last.status,
+                        scope=scope,
+                        stream=stream,
                     ) from error
                 # Another failure that can pass: retry it for the usual time.
-                reply = await ask(None)
+                reply = await ask()
         return [each.segmentId for each in reply.segments]
 
     async def get_uri(self, scope: str, stream: str, segment_id: int) -> NodeUri:
@@ -906,12 +853,8 @@ class ControllerClient:
             ``_kvtable``.
         :param segment_id: id of the segment; for a transaction's segment, of its parent.
         """
-        reply = await self._call(
-            "getURI",
-            pb.SegmentId(streamInfo=owner_info(scope, stream, ACCESS_NONE), segmentId=segment_id),
-            pb.NodeUri,
-            f"segment {segment_id} of {scope}/{stream}",
-        )
+        request = pb.SegmentId(streamInfo=owner_info(scope, stream, ACCESS_NONE), segmentId=segment_id)
+        reply = await self._ask("getURI", request, pb.NodeUri)
         return NodeUri(reply.endpoint, reply.port)
 
     async def is_segment_valid(self, scope: str, stream: str, segment_id: int) -> bool:
@@ -919,14 +862,8 @@ class ControllerClient:
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "isSegmentValid",
-                segment_message(scope, stream, segment_id, ACCESS_NONE),
-                pb.SegmentValidityResponse,
-                f"segment {segment_id} of {scope}/{stream}",
-            )
-        return reply.response
+        request = segment_message(scope, stream, segment_id, ACCESS_NONE)
+        return (await self._of_stream("isSegmentValid", request, pb.SegmentValidityResponse)).response
 
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: Mapping[int, int]) -> bool:
         """Return whether a cut covers the key space and is consistent.
@@ -936,14 +873,8 @@ class ControllerClient:
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "isStreamCutValid",
-                pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut)),
-                pb.StreamCutValidityResponse,
-                f"stream {scope}/{stream}",
-            )
-        return reply.response
+        request = stream_cut(scope, stream, cut)
+        return (await self._of_stream("isStreamCutValid", request, pb.StreamCutValidityResponse)).response
 
     async def scale(
         self,
@@ -969,49 +900,31 @@ class ControllerClient:
         """
         about = f"stream {scope}/{stream}"
         check_scale(about, seal, new_ranges)
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "scale",
-                pb.ScaleRequest(
-                    streamInfo=stream_info(scope, stream),
-                    sealedSegments=list(seal),
-                    newKeyRanges=[
-                        pb.ScaleRequest.KeyRangeEntry(start=low, end=high) for low, high in new_ranges
-                    ],
-                    scaleTimestamp=int(time.time() * 1000),
-                ),
-                pb.ScaleResponse,
-                about,
-            )
-        status = status_name(pb.ScaleResponse.ScaleStreamStatus, reply.status)
-        if status == "PRECONDITION_FAILED":
-            return None
-        if status == "FAILURE":
+        request = pb.ScaleRequest(
+            streamInfo=stream_info(scope, stream),
+            sealedSegments=list(seal),
+            newKeyRanges=[pb.ScaleRequest.KeyRangeEntry(start=low, end=high) for low, high in new_ranges],
+            scaleTimestamp=int(time.time() * 1000),
+        )
+        reply = await self._of_stream("scale", request, pb.ScaleResponse)
+        if reply.status == pb.ScaleResponse.FAILURE:
             if not await self.check_stream_exists(scope, stream):
-                raise no_stream("scale", scope, stream)
-            raise refused(
-                ScaleConflictError,
-                "scale",
-                status,
+                raise refused("scale", "STREAM_NOT_FOUND", request)
+            raise ScaleConflictError(
                 f"{about} was not scaled: the new ranges {list(new_ranges)} must cover exactly those of "
                 f"the segments {list(seal)}, which must be active",
-                scope,
-                stream,
+                rpc="scale",
+                status="FAILURE",
+                scope=scope,
+                stream=stream,
             )
-        done(status, "scale", about, true="STARTED")
-        return reply.epoch
+        started = done("scale", request, reply, true="STARTED", false="PRECONDITION_FAILED")
+        return reply.epoch if started else None
 
     async def check_scale(self, scope: str, stream: str, epoch: int) -> bool:
         """Return whether the scale that began in ``epoch`` is complete."""
-        about = f"scale of stream {scope}/{stream} from epoch {epoch}"
-        reply = await self._call(
-            "checkScale",
-            pb.ScaleStatusRequest(streamInfo=stream_info(scope, stream), epoch=epoch),
-            pb.ScaleStatusResponse,
-            about,
-        )
-        status = status_name(pb.ScaleStatusResponse.ScaleStatus, reply.status)
-        return done(status, "checkScale", about, false="IN_PROGRESS")
+        request = pb.ScaleStatusRequest(streamInfo=stream_info(scope, stream), epoch=epoch)
+        return await self._done("checkScale", request, pb.ScaleStatusResponse, false="IN_PROGRESS")
 
     async def get_delegation_token(self, scope: str, stream: str, access: Access) -> str:
         """Return a token for the segment stores; "" without authorization.
@@ -1021,13 +934,8 @@ class ControllerClient:
             ``_kvtable``.
         :param access: what the token has to allow.
         """
-        reply = await self._call(
-            "getDelegationToken",
-            owner_info(scope, stream, access.value),
-            pb.DelegationToken,
-            f"stream {scope}/{stream}",
-        )
-        return reply.delegationToken
+        request = owner_info(scope, stream, access.value)
+        return (await self._ask("getDelegationToken", request, pb.DelegationToken)).delegationToken
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -1045,30 +953,23 @@ class ControllerClient:
             failure that can pass, so the state of the stream is checked after the first such answer.
         """
         check_lease(lease_ms)
-
-        async def ask(attempts: int | None) -> pb.CreateTxnResponse:
-            return await self._call(
-                "createTransaction",
-                pb.CreateTxnRequest(streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), lease=lease_ms),
-                pb.CreateTxnResponse,
-                f"stream {scope}/{stream}",
-                attempts=attempts,
-            )
-
-        with naming_stream(scope, stream):
-            try:
-                reply = await ask(1)
-            except RetriesExhaustedError as error:
-                last = error.__cause__
-                internal = isinstance(last, ControllerError) and last.status == StatusCode.INTERNAL.name
-                if internal and not await self.get_current_segments(scope, stream):
-                    raise StreamSealedError(
-                        f"stream {scope}/{stream} is sealed: no transaction can be started on it",
-                        scope=scope,
-                        stream=stream,
-                    ) from error
-                # Another failure that can pass: retry it for the usual time.
-                reply = await ask(None)
+        request = pb.CreateTxnRequest(
+            streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), lease=lease_ms
+        )
+        ask = partial(self._of_stream, "createTransaction", request, pb.CreateTxnResponse)
+        try:
+            reply = await ask(attempts=1)
+        except RetriesExhaustedError as error:
+            last = error.__cause__
+            internal = isinstance(last, ControllerError) and last.status == StatusCode.INTERNAL.name
+            if internal and not await self.get_current_segments(scope, stream):
+                raise StreamSealedError(
+                    f"stream {scope}/{stream} is sealed: no transaction can be started on it",
+                    scope=scope,
+                    stream=stream,
+                ) from error
+            # Another failure that can pass: retry it for the usual time.
+            reply = await ask()
         return CreatedTransaction(
             uuid_of(reply.txnId), tuple(ranges(reply.activeSegments)), reply.delegationToken
         )
@@ -1091,54 +992,38 @@ class ControllerClient:
         :param timestamp: event time in milliseconds to note for ``writer_id``.
         :returns: True if it is committing or committed; False if that is impossible (aborted, or unknown).
         """
-        reply = await self._call(
-            "commitTransaction",
-            pb.TxnRequest(
-                streamInfo=stream_info(scope, stream),
-                txnId=txn_message(txn_id),
-                writerId=writer_id,
-                timestamp=NO_TIMESTAMP if timestamp is None else check_event_time("timestamp", timestamp),
-            ),
-            pb.TxnStatus,
-            f"transaction {txn_id} of {scope}/{stream}",
+        request = pb.TxnRequest(
+            streamInfo=stream_info(scope, stream),
+            txnId=txn_message(txn_id),
+            writerId=writer_id,
+            timestamp=NO_TIMESTAMP if timestamp is None else check_event_time("timestamp", timestamp),
         )
-        return txn_done("commitTransaction", scope, stream, txn_id, reply)
+        reply = await self._ask("commitTransaction", request, pb.TxnStatus)
+        return txn_done("commitTransaction", request, reply, txn_id)
 
     async def abort_transaction(self, scope: str, stream: str, txn_id: UUID) -> bool:
         """Abort a transaction.
 
         :returns: True if it is aborting or aborted; False if that is impossible (committed, or unknown).
         """
-        reply = await self._call(
-            "abortTransaction",
-            pb.TxnRequest(streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id)),
-            pb.TxnStatus,
-            f"transaction {txn_id} of {scope}/{stream}",
-        )
-        return txn_done("abortTransaction", scope, stream, txn_id, reply)
+        request = pb.TxnRequest(streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id))
+        reply = await self._ask("abortTransaction", request, pb.TxnStatus)
+        return txn_done("abortTransaction", request, reply, txn_id)
 
     async def ping_transaction(self, scope: str, stream: str, txn_id: UUID, lease_ms: int) -> PingStatus:
         """Extend a transaction's lease, so that it ends ``lease_ms`` milliseconds from now."""
         check_lease(lease_ms)
-        reply = await self._call(
-            "pingTransaction",
-            pb.PingTxnRequest(
-                streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id), lease=lease_ms
-            ),
-            pb.PingTxnStatus,
-            f"transaction {txn_id} of {scope}/{stream}",
+        request = pb.PingTxnRequest(
+            streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id), lease=lease_ms
         )
+        reply = await self._ask("pingTransaction", request, pb.PingTxnStatus)
         return known(PingStatus, "pingTransaction", reply.status)
 
     async def check_transaction_state(self, scope: str, stream: str, txn_id: UUID) -> TxnStatus:
         """Return the state of a transaction; UNKNOWN if the controller has no record of it."""
+        request = pb.TxnRequest(streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id))
         try:
-            reply = await self._call(
-                "checkTransactionState",
-                pb.TxnRequest(streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id)),
-                pb.TxnState,
-                f"transaction {txn_id} of {scope}/{stream}",
-            )
+            reply = await self._ask("checkTransactionState", request, pb.TxnState)
         except NotFoundError:
             return TxnStatus.UNKNOWN
         return known(TxnStatus, "checkTransactionState", reply.state)
@@ -1149,13 +1034,8 @@ class ControllerClient:
         Do not rely on this with a 0.13.0 controller: it keeps the ended transactions of all streams in one
         table, and returns nothing once the table has those of a second stream.
         """
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "listCompletedTransactions",
-                pb.ListCompletedTxnRequest(streamInfo=stream_info(scope, stream)),
-                pb.ListCompletedTxnResponse,
-                f"stream {scope}/{stream}",
-            )
+        request = pb.ListCompletedTxnRequest(streamInfo=stream_info(scope, stream))
+        reply = await self._of_stream("listCompletedTransactions", request, pb.ListCompletedTxnResponse)
         return {
             uuid_of(each.txnId): TxnStatus.COMMITTED
             if each.status == pb.TxnResponse.COMMITTED
@@ -1183,28 +1063,19 @@ class ControllerClient:
         :raises StreamNotFoundError: the stream does not exist.
         """
         validate_user_name("writer", writer_id)
-        with naming_stream(scope, stream):
-            reply = await self._call(
-                "noteTimestampFromWriter",
-                pb.TimestampFromWriter(
-                    writer=writer_id,
-                    position=pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(position)),
-                    timestamp=check_event_time("timestamp", timestamp),
-                ),
-                pb.TimestampResponse,
-                f"writer {writer_id} of {scope}/{stream}",
-            )
+        request = pb.TimestampFromWriter(
+            writer=writer_id,
+            position=stream_cut(scope, stream, position),
+            timestamp=check_event_time("timestamp", timestamp),
+        )
+        reply = await self._of_stream("noteTimestampFromWriter", request, pb.TimestampResponse)
         return known(NoteTimeStatus, "noteTimestampFromWriter", reply.result)
 
     async def remove_writer(self, scope: str, stream: str, writer_id: str) -> RemoveWriterStatus:
         """Report that a writer has shut down, so that it does not hold back the watermark."""
         validate_user_name("writer", writer_id)
-        reply = await self._call(
-            "removeWriter",
-            pb.RemoveWriterRequest(writer=writer_id, stream=stream_info(scope, stream)),
-            pb.RemoveWriterResponse,
-            f"writer {writer_id} of {scope}/{stream}",
-        )
+        request = pb.RemoveWriterRequest(writer=writer_id, stream=stream_info(scope, stream))
+        reply = await self._ask("removeWriter", request, pb.RemoveWriterResponse)
         return known(RemoveWriterStatus, "removeWriter", reply.result)
 
     # --- reader groups --------------------------------------------------------------------------
@@ -1217,18 +1088,9 @@ class ControllerClient:
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: an earlier attempt to delete the scope has damaged it.
         """
-        about = f"reader group {configuration.scope}/{configuration.name}"
-        check_names("reader group", configuration.scope, configuration.name)
-        status, reply = await self._in_scope(
-            "createReaderGroup",
-            configuration.scope,
-            group_config(configuration),
-            pb.CreateReaderGroupResponse,
-            about,
-        )
-        if status == "INVALID_RG_NAME":
-            raise InvalidArgumentError(f"the controller refuses the name of {about}")
-        done(status, "createReaderGroup", about)
+        request = group_config(configuration)
+        reply = await self._in_scope("createReaderGroup", request, pb.CreateReaderGroupResponse)
+        done("createReaderGroup", request, reply)
         return group_configuration(reply.config)
 
     async def get_reader_group_config(self, scope: str, name: str) -> ReaderGroupConfiguration:
@@ -1236,19 +1098,13 @@ class ControllerClient:
 
         :raises ReaderGroupNotFoundError: the group does not exist.
         """
-        check_names("reader group", scope, name)
+        request = group_info(scope, name)
         try:
-            reply = await self._call(
-                "getReaderGroupConfig",
-                pb.ReaderGroupInfo(scope=scope, readerGroup=name),
-                pb.ReaderGroupConfigResponse,
-                f"reader group {scope}/{name}",
-            )
+            reply = await self._ask("getReaderGroupConfig", request, pb.ReaderGroupConfigResponse)
         except NotFoundError as error:
             # The scope does not exist, or has lost its table of groups.
-            raise no_group("getReaderGroupConfig", scope, name) from error
-        status = status_name(pb.ReaderGroupConfigResponse.Status, reply.status)
-        group_done("getReaderGroupConfig", scope, name, status)
+            raise refused("getReaderGroupConfig", "RG_NOT_FOUND", request) from error
+        done("getReaderGroupConfig", request, reply)
         return group_configuration(reply.config)
 
     async def update_reader_group(self, configuration: ReaderGroupConfiguration) -> int:
@@ -1258,15 +1114,9 @@ class ControllerClient:
         :raises ControllerError: with status INVALID_CONFIG if the id or the generation is not the current
             one.
         """
-        check_names("reader group", configuration.scope, configuration.name)
-        reply = await self._call(
-            "updateReaderGroup",
-            group_config(configuration),
-            pb.UpdateReaderGroupResponse,
-            f"reader group {configuration.scope}/{configuration.name}",
-        )
-        status = status_name(pb.UpdateReaderGroupResponse.Status, reply.status)
-        group_done("updateReaderGroup", configuration.scope, configuration.name, status)
+        request = group_config(configuration)
+        reply = await self._ask("updateReaderGroup", request, pb.UpdateReaderGroupResponse)
+        done("updateReaderGroup", request, reply)
         return reply.generation
 
     async def delete_reader_group(self, scope: str, name: str, group_id: UUID) -> None:
@@ -1274,31 +1124,17 @@ class ControllerClient:
 
         :raises ReaderGroupNotFoundError: the group does not exist, or has another id.
         """
-        check_names("reader group", scope, name)
-        reply = await self._call(
-            "deleteReaderGroup",
-            pb.ReaderGroupInfo(scope=scope, readerGroup=name, readerGroupId=str(group_id)),
-            pb.DeleteReaderGroupStatus,
-            f"reader group {scope}/{name}",
-        )
-        status = status_name(pb.DeleteReaderGroupStatus.Status, reply.status)
-        group_done("deleteReaderGroup", scope, name, status)
+        request = group_info(scope, name, group_id)
+        await self._done("deleteReaderGroup", request, pb.DeleteReaderGroupStatus)
 
     async def list_subscribers(self, scope: str, stream: str) -> list[str]:
         """Return the reader groups that hold back the stream's retention, as ``scope/group``.
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        reply = await self._call(
-            "listSubscribers",
-            stream_info(scope, stream),
-            pb.SubscribersResponse,
-            f"stream {scope}/{stream}",
-        )
-        status = status_name(pb.SubscribersResponse.Status, reply.status)
-        if status == "STREAM_NOT_FOUND":
-            raise no_stream("listSubscribers", scope, stream)
-        done(status, "listSubscribers", f"stream {scope}/{stream}")
+        request = stream_info(scope, stream)
+        reply = await self._ask("listSubscribers", request, pb.SubscribersResponse)
+        done("listSubscribers", request, reply)
         return list(reply.subscribers)
 
     async def update_subscriber_stream_cut(
@@ -1322,35 +1158,29 @@ class ControllerClient:
         :raises InvalidStreamCutError: the cut is not valid.
         :raises ReaderGroupNotFoundError: the group is not a subscriber of the stream.
         """
-        about = f"subscriber {subscriber} of {scope}/{stream}"
-        reply = await self._call(
-            "updateSubscriberStreamCut",
-            pb.SubscriberStreamCut(
-                subscriber=subscriber,
-                generation=generation,
-                readerGroupId=str(group_id),
-                streamCut=pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut)),
-            ),
-            pb.UpdateSubscriberStatus,
-            about,
+        request = pb.SubscriberStreamCut(
+            subscriber=subscriber,
+            generation=generation,
+            readerGroupId=str(group_id),
+            streamCut=stream_cut(scope, stream, cut),
         )
-        status = status_name(pb.UpdateSubscriberStatus.Status, reply.status)
-        if status == "STREAM_NOT_FOUND":
-            raise no_stream("updateSubscriberStreamCut", scope, stream)
-        if status == "SUBSCRIBER_NOT_FOUND":
-            raise refused(
-                ReaderGroupNotFoundError,
-                "updateSubscriberStreamCut",
-                status,
+        reply = await self._ask("updateSubscriberStreamCut", request, pb.UpdateSubscriberStatus)
+        if reply.status == pb.UpdateSubscriberStatus.SUBSCRIBER_NOT_FOUND:
+            raise ReaderGroupNotFoundError(
                 f"{subscriber} is not a subscriber of {scope}/{stream}",
-                scope,
-                stream,
+                rpc="updateSubscriberStreamCut",
+                status="SUBSCRIBER_NOT_FOUND",
+                scope=scope,
+                stream=stream,
             )
-        if status == "STREAM_CUT_NOT_VALID":
+        if reply.status == pb.UpdateSubscriberStatus.STREAM_CUT_NOT_VALID:
             raise InvalidStreamCutError(
-                f"{about}: the cut {dict(cut)} is not valid for the stream", scope=scope, stream=stream
+                f"subscriber {subscriber} of {scope}/{stream}: the cut {dict(cut)} is not valid "
+                "for the stream",
+                scope=scope,
+                stream=stream,
             )
-        done(status, "updateSubscriberStreamCut", about)
+        done("updateSubscriberStreamCut", request, reply)
 
     # --- key-value tables -----------------------------------------------------------------------
 
@@ -1362,34 +1192,20 @@ class ControllerClient:
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: an earlier attempt to delete the scope has damaged it.
         """
-        about = f"key-value table {scope}/{table}"
-        check_names("key-value table", scope, table)
-        status, _ = await self._in_scope(
-            "createKeyValueTable",
-            scope,
-            table_config(scope, table, configuration),
-            pb.CreateKeyValueTableStatus,
-            about,
-        )
-        if status == "INVALID_TABLE_NAME":
-            raise InvalidArgumentError(f"the controller refuses the name of {about}")
-        return done(status, "createKeyValueTable", about, false="TABLE_EXISTS")
+        request = table_config(scope, table, configuration)
+        reply = await self._in_scope("createKeyValueTable", request, pb.CreateKeyValueTableStatus)
+        return done("createKeyValueTable", request, reply, false="TABLE_EXISTS")
 
     async def get_current_segments_key_value_table(self, scope: str, table: str) -> list[SegmentWithRange]:
         """Return the segments of a key-value table.
 
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
-        check_names("key-value table", scope, table)
+        request = table_info(scope, table)
         try:
-            reply = await self._call(
-                "getCurrentSegmentsKeyValueTable",
-                pb.KeyValueTableInfo(scope=scope, kvtName=table),
-                pb.SegmentRanges,
-                f"key-value table {scope}/{table}",
-            )
+            reply = await self._ask("getCurrentSegmentsKeyValueTable", request, pb.SegmentRanges)
         except NotFoundError as error:
-            raise no_table("getCurrentSegmentsKeyValueTable", scope, table) from error
+            raise refused("getCurrentSegmentsKeyValueTable", "TABLE_NOT_FOUND", request) from error
         return ranges(reply.segmentRanges)
 
     def list_key_value_tables(self, scope: str) -> AsyncIterator[str]:
@@ -1411,28 +1227,14 @@ class ControllerClient:
 
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
-        check_names("key-value table", scope, table)
-        reply = await self._call(
-            "getKeyValueTableConfiguration",
-            pb.KeyValueTableInfo(scope=scope, kvtName=table),
-            pb.KeyValueTableConfigResponse,
-            f"key-value table {scope}/{table}",
-        )
-        status = status_name(pb.KeyValueTableConfigResponse.Status, reply.status)
-        if status == "TABLE_NOT_FOUND":
-            raise no_table("getKeyValueTableConfiguration", scope, table)
-        done(status, "getKeyValueTableConfiguration", f"key-value table {scope}/{table}")
+        request = table_info(scope, table)
+        reply = await self._ask("getKeyValueTableConfiguration", request, pb.KeyValueTableConfigResponse)
+        done("getKeyValueTableConfiguration", request, reply)
         return table_configuration(reply.config)
 
     async def delete_key_value_table(self, scope: str, table: str) -> bool:
         """Delete a key-value table; return False if it did not exist."""
-        about = f"key-value table {scope}/{table}"
-        check_names("key-value table", scope, table)
-        reply = await self._call(
-            "deleteKeyValueTable",
-            pb.KeyValueTableInfo(scope=scope, kvtName=table),
-            pb.DeleteKVTableStatus,
-            about,
+        request = table_info(scope, table)
+        return await self._done(
+            "deleteKeyValueTable", request, pb.DeleteKVTableStatus, false="TABLE_NOT_FOUND"
         )
-        status = status_name(pb.DeleteKVTableStatus.Status, reply.status)
-        return done(status, "deleteKeyValueTable", about, false="TABLE_NOT_FOUND")

@@ -16,7 +16,12 @@ from pravega_wire.controller.types import (
 )
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.support.checks import check_uuid
-from pravega_wire.values.naming import TABLE_SUFFIX, validate_scope_name, validate_stream_name
+from pravega_wire.values.naming import (
+    TABLE_SUFFIX,
+    validate_scope_name,
+    validate_stream_name,
+    validate_user_name,
+)
 from pravega_wire.values.policies import (
     RetentionPolicy,
     RetentionType,
@@ -26,14 +31,20 @@ from pravega_wire.values.policies import (
 )
 
 __all__ = [
-    "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "group_config", "group_configuration", "owner_info",
-    "ranges", "segment_message", "stream_config", "stream_configuration", "stream_info", "table_config",
-    "table_configuration", "txn_message", "uuid_of",
+    "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "group_config", "group_configuration", "group_info",
+    "owner_info", "ranges", "scope_info", "segment_message", "stream_config", "stream_configuration",
+    "stream_cut", "stream_info", "table_config", "table_configuration", "table_info", "txn_message",
+    "uuid_of",
 ]  # fmt: skip
 
 ACCESS_NONE: Final = pb.StreamInfo.NONE
 ACCESS_READ_WRITE: Final = pb.StreamInfo.READ_WRITE
 NO_TIMESTAMP: Final = -(2**63)
+
+
+def scope_info(scope: str) -> pb.ScopeInfo:
+    validate_scope_name(scope)
+    return pb.ScopeInfo(scope=scope)
 
 
 def stream_info(scope: str, stream: str, access: Any = pb.StreamInfo.UNSPECIFIED) -> pb.StreamInfo:
@@ -55,6 +66,10 @@ def owner_info(scope: str, stream: str, access: Any) -> pb.StreamInfo:
 
 def segment_message(scope: str, stream: str, segment_id: int, access: Any) -> pb.SegmentId:
     return pb.SegmentId(streamInfo=stream_info(scope, stream, access), segmentId=segment_id)
+
+
+def stream_cut(scope: str, stream: str, cut: Mapping[int, int]) -> pb.StreamCut:
+    return pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut))
 
 
 def ranges(messages: Any) -> list[SegmentWithRange]:
@@ -124,7 +139,18 @@ def stream_configuration(message: pb.StreamConfig) -> StreamConfiguration:
     )
 
 
+def _check_names(kind: str, scope: str, name: str) -> None:
+    validate_scope_name(scope)
+    validate_user_name(kind, name)
+
+
+def table_info(scope: str, table: str) -> pb.KeyValueTableInfo:
+    _check_names("key-value table", scope, table)
+    return pb.KeyValueTableInfo(scope=scope, kvtName=table)
+
+
 def table_config(scope: str, table: str, configuration: KeyValueTableConfiguration) -> pb.KeyValueTableConfig:
+    _check_names("key-value table", scope, table)
     return pb.KeyValueTableConfig(
         scope=scope,
         kvtName=table,
@@ -145,13 +171,18 @@ def table_configuration(message: pb.KeyValueTableConfig) -> KeyValueTableConfigu
 
 
 def _cuts(cuts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[pb.StreamCut]:
-    return [
-        pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut))
-        for (scope, stream), cut in cuts.items()
-    ]
+    return [stream_cut(scope, stream, cut) for (scope, stream), cut in cuts.items()]
+
+
+def group_info(scope: str, name: str, group_id: UUID | None = None) -> pb.ReaderGroupInfo:
+    _check_names("reader group", scope, name)
+    return pb.ReaderGroupInfo(
+        scope=scope, readerGroup=name, readerGroupId=None if group_id is None else str(group_id)
+    )
 
 
 def group_config(configuration: ReaderGroupConfiguration) -> pb.ReaderGroupConfiguration:
+    _check_names("reader group", configuration.scope, configuration.name)
     return pb.ReaderGroupConfiguration(
         scope=configuration.scope,
         readerGroupName=configuration.name,

@@ -9,44 +9,99 @@ Not public.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from google.protobuf.message import Message
+
+from pravega_wire.controller.mapping import uuid_of
 from pravega_wire.errors import (
     ControllerError,
     InvalidArgumentError,
     KeyValueTableNotFoundError,
-    NotFoundError,
     ReaderGroupNotFoundError,
     ScopeBrokenError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
     StreamNotFoundError,
+    StreamNotSealedError,
     StreamSealedError,
     TransactionUnknownError,
 )
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.support.checks import check_count
-from pravega_wire.values.naming import validate_scope_name, validate_stream_name, validate_user_name
 
 __all__ = [
-    "broken_scope", "check_names", "check_scale", "done", "group_done", "known", "naming_stream", "no_group",
-    "no_scope", "no_stream", "no_table", "refused", "scope_deleted", "status_name", "stream_updated",
-    "txn_done",
+    "broken_scope", "check_scale", "done", "known", "no_scope", "no_stream", "refused", "status_name",
+    "subject", "txn_done",
 ]  # fmt: skip
 
-E = TypeVar("E", bound=ControllerError)
 V = TypeVar("V", bound=Enum)
 
+# What each status means that is neither a success nor a result.
+_ERRORS: Final[Mapping[str, tuple[type[ControllerError], str]]] = {
+    "SCOPE_NOT_FOUND": (ScopeNotFoundError, "scope {scope} does not exist"),
+    "SCOPE_NOT_EMPTY": (ScopeNotEmptyError, "scope {scope} is not empty"),
+    "STREAM_NOT_FOUND": (StreamNotFoundError, "stream {scope}/{stream} does not exist"),
+    "STREAM_SEALED": (StreamSealedError, "stream {scope}/{stream} is sealed"),
+    "STREAM_NOT_SEALED": (StreamNotSealedError, "{about} must be sealed before it is deleted"),
+    "RG_NOT_FOUND": (ReaderGroupNotFoundError, "{about} does not exist"),
+    "TABLE_NOT_FOUND": (KeyValueTableNotFoundError, "{about} does not exist"),
+}
+_REFUSED_NAMES: Final[Mapping[str, str]] = {
+    "INVALID_SCOPE_NAME": "the controller refuses {scope!r} as the name of a scope",
+    "INVALID_STREAM_NAME": "the controller refuses {stream!r} as the name of a stream",
+    "INVALID_RG_NAME": "the controller refuses the name of {about}",
+    "INVALID_TABLE_NAME": "the controller refuses the name of {about}",
+}
 
-# --- before a call ---------------------------------------------------------------------------------
+
+class _Subject(NamedTuple):
+    """What a call is about: in words, its scope, and its stream if it has one."""
+
+    about: str
+    scope: str
+    stream: str | None = None
 
 
-def check_names(kind: str, scope: str, name: str) -> None:
-    validate_scope_name(scope)
-    validate_user_name(kind, name)
+def subject(request: Any) -> _Subject:
+    """Return what a call is about, from its request; most requests have just the name of a stream."""
+    match request:
+        case pb.ScopeInfo(scope=scope):
+            return _Subject(f"scope {scope}", scope)
+        case (
+            pb.ReaderGroupInfo(scope=scope, readerGroup=name)
+            | pb.ReaderGroupConfiguration(scope=scope, readerGroupName=name)
+        ):
+            return _Subject(f"reader group {scope}/{name}", scope)
+        case (
+            pb.KeyValueTableInfo(scope=scope, kvtName=name)
+            | pb.KeyValueTableConfig(scope=scope, kvtName=name)
+        ):
+            return _Subject(f"key-value table {scope}/{name}", scope)
+        case pb.StreamInfo():
+            what, of = "stream", request
+        case pb.SegmentId(streamInfo=of, segmentId=number):
+            what = f"segment {number} of"
+        case pb.GetEpochSegmentsRequest(streamInfo=of, epoch=number):
+            what = f"epoch {number} of stream"
+        case pb.TxnRequest(streamInfo=of, txnId=txn) | pb.PingTxnRequest(streamInfo=of, txnId=txn):
+            what = f"transaction {uuid_of(txn)} of"
+        case (
+            pb.TimestampFromWriter(writer=name, position=pb.StreamCut(streamInfo=of))
+            | pb.RemoveWriterRequest(writer=name, stream=of)
+        ):
+            what = f"writer {name} of"
+        case pb.SubscriberStreamCut(subscriber=name, streamCut=pb.StreamCut(streamInfo=of)):
+            what = f"subscriber {name} of"
+        case pb.ScaleStatusRequest(streamInfo=of, epoch=number):
+            about = f"scale of stream {of.scope}/{of.stream} from epoch {number}"
+            return _Subject(about, of.scope, of.stream)
+        case _:
+            what, of = "stream", request.streamInfo
+    return _Subject(f"{what} {of.scope}/{of.stream}", of.scope, of.stream)
 
 
 def check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[float, float]]) -> None:
@@ -79,12 +134,10 @@ def check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[floa
 # --- statuses --------------------------------------------------------------------------------------
 
 
-def status_name(enum: Any, value: int) -> str:
-    """Return the name of an enum value; numbers that are unknown to this version are tolerated."""
-    try:
-        return str(enum.Name(value))
-    except ValueError:
-        return f"UNRECOGNIZED_{value}"
+def status_name(reply: Any) -> str:
+    """Return the name of a reply's status; numbers that are unknown to this version are tolerated."""
+    found = reply.DESCRIPTOR.fields_by_name["status"].enum_type.values_by_number.get(reply.status)
+    return f"UNRECOGNIZED_{reply.status}" if found is None else str(found.name)
 
 
 def known(kind: type[V], rpc: str, status: int) -> V:
@@ -100,140 +153,68 @@ def known(kind: type[V], rpc: str, status: int) -> V:
         ) from None
 
 
-def done(status: str, rpc: str, about: str, *, true: str = "SUCCESS", false: str | None = None) -> bool:
-    """Return True for one status and False for another.
+def done(rpc: str, request: Message, reply: Any, *, true: str = "SUCCESS", false: str | None = None) -> bool:
+    """Return True for one status of a reply and False for another.
 
-    :param status: name of the status.
-    :param rpc: name of the call, for the message.
-    :param about: what the call was about, for the message.
+    :param rpc: name of the call.
+    :param request: its request.
+    :param reply: its reply.
     :param true: status that means True.
     :param false: status that means False, or None.
+    :raises InvalidArgumentError: the controller refuses a name.
     :raises ControllerError: it is any other status.
     """
-    if status == true:
-        return True
-    if status == false:
-        return False
-    raise ControllerError(
-        f"the controller answered {rpc} for {about} with status {status}", rpc=rpc, status=status
-    )
+    status = status_name(reply)
+    if status in _REFUSED_NAMES:
+        raise InvalidArgumentError(_REFUSED_NAMES[status].format(**subject(request)._asdict()))
+    if status not in (true, false):
+        raise refused(rpc, status, request)
+    return status == true
 
 
-def scope_deleted(rpc: str, scope: str, reply: pb.DeleteScopeStatus) -> bool:
-    status = status_name(pb.DeleteScopeStatus.Status, reply.status)
-    if status == "SCOPE_NOT_EMPTY":
-        raise refused(ScopeNotEmptyError, rpc, status, f"scope {scope} is not empty", scope)
-    return done(status, rpc, f"scope {scope}", false="SCOPE_NOT_FOUND")
-
-
-def stream_updated(rpc: str, scope: str, stream: str, reply: pb.UpdateStreamStatus) -> None:
-    status = status_name(pb.UpdateStreamStatus.Status, reply.status)
-    if status == "STREAM_NOT_FOUND":
-        raise no_stream(rpc, scope, stream)
-    if status == "SCOPE_NOT_FOUND":
-        raise no_scope(rpc, scope)
-    if status == "STREAM_SEALED":
-        raise refused(
-            StreamSealedError,
-            rpc,
-            status,
-            f"stream {scope}/{stream} is sealed",
-            scope,
-            stream,
-        )
-    done(status, rpc, f"stream {scope}/{stream}")
-
-
-def txn_done(rpc: str, scope: str, stream: str, txn_id: UUID, reply: pb.TxnStatus) -> bool:
-    status = status_name(pb.TxnStatus.Status, reply.status)
-    if status == "STREAM_NOT_FOUND":
-        raise no_stream(rpc, scope, stream)
-    if status == "TRANSACTION_NOT_FOUND":
+def txn_done(rpc: str, request: pb.TxnRequest, reply: pb.TxnStatus, txn_id: UUID) -> bool:
+    if reply.status == pb.TxnStatus.STREAM_NOT_FOUND:
+        raise refused(rpc, "STREAM_NOT_FOUND", request)
+    if reply.status == pb.TxnStatus.TRANSACTION_NOT_FOUND:
+        of = subject(request)
         raise TransactionUnknownError(
-            f"the controller has no record of transaction {txn_id} of {scope}/{stream}",
-            scope=scope,
-            stream=stream,
+            f"the controller has no record of {of.about}",
+            scope=of.scope,
+            stream=of.stream,
             transaction=txn_id,
         )
     # A 0.13.0 controller answers FAILURE for everything that is not possible in the transaction's state.
-    return status == "SUCCESS"
-
-
-def group_done(rpc: str, scope: str, name: str, status: str) -> None:
-    if status == "RG_NOT_FOUND":
-        raise no_group(rpc, scope, name)
-    done(status, rpc, f"reader group {scope}/{name}")
+    return reply.status == pb.TxnStatus.SUCCESS
 
 
 # --- errors ----------------------------------------------------------------------------------------
 
 
-class naming_stream:  # reads as a statement where it is used
-    """Context manager that replaces a plain NOT_FOUND of a call by an error that names the stream."""
-
-    def __init__(self, scope: str, stream: str) -> None:
-        validate_scope_name(scope)
-        validate_stream_name(stream)
-        self._scope = scope
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if type(error) is NotFoundError:
-            found = no_stream(error.rpc or "", self._scope, self._stream)
-            found.status = error.status
-            found.host = error.host
-            raise found from error
+def refused(rpc: str, status: str, request: Message) -> ControllerError:
+    """Return the error for a status that is neither a success nor a result."""
+    of = subject(request)
+    if status not in _ERRORS:
+        message = f"the controller answered {rpc} for {of.about} with status {status}"
+        return ControllerError(message, rpc=rpc, status=status)
+    kind, text = _ERRORS[status]
+    stream = None if kind is ScopeNotFoundError else of.stream
+    return kind(text.format(**of._asdict()), rpc=rpc, status=status, scope=of.scope, stream=stream)
 
 
-def refused(kind: type[E], rpc: str, status: str, message: str, scope: str, stream: str | None = None) -> E:
-    return kind(message, rpc=rpc, status=status, scope=scope, stream=stream)
+def no_scope(rpc: str, scope: str) -> ControllerError:
+    return refused(rpc, "SCOPE_NOT_FOUND", pb.ScopeInfo(scope=scope))
 
 
-def no_scope(rpc: str, scope: str) -> ScopeNotFoundError:
-    return refused(ScopeNotFoundError, rpc, "SCOPE_NOT_FOUND", f"scope {scope} does not exist", scope)
+def no_stream(rpc: str, scope: str, stream: str) -> ControllerError:
+    return refused(rpc, "STREAM_NOT_FOUND", pb.StreamInfo(scope=scope, stream=stream))
 
 
 def broken_scope(rpc: str, status: str, scope: str) -> ScopeBrokenError:
-    return refused(
-        ScopeBrokenError,
-        rpc,
-        status,
+    return ScopeBrokenError(
         f"scope {scope} exists, but the controller answers {rpc} as if it did not: it is being deleted, or "
         "an earlier attempt to delete it has removed internal tables that it needs. Copy what you need to "
         "another scope, and delete this one with delete_scope(recursive=True)",
-        scope,
-    )
-
-
-def no_stream(rpc: str, scope: str, stream: str) -> StreamNotFoundError:
-    return refused(
-        StreamNotFoundError,
-        rpc,
-        "STREAM_NOT_FOUND",
-        f"stream {scope}/{stream} does not exist",
-        scope,
-        stream,
-    )
-
-
-def no_group(rpc: str, scope: str, name: str) -> ReaderGroupNotFoundError:
-    return refused(
-        ReaderGroupNotFoundError,
-        rpc,
-        "RG_NOT_FOUND",
-        f"reader group {scope}/{name} does not exist",
-        scope,
-    )
-
-
-def no_table(rpc: str, scope: str, table: str) -> KeyValueTableNotFoundError:
-    return refused(
-        KeyValueTableNotFoundError,
-        rpc,
-        "TABLE_NOT_FOUND",
-        f"key-value table {scope}/{table} does not exist",
-        scope,
+        rpc=rpc,
+        status=status,
+        scope=scope,
     )

@@ -144,13 +144,13 @@ def test_every_method_is_called_in_this_module() -> None:
 
 def test_every_rpc_of_the_service_has_a_method() -> None:
     tree = ast.parse(inspect.getsource(controller_module))
+    calling = ("_call", "_ask", "_of_stream", "_done", "_in_scope", "_pages", "partial")
     named = {
-        node.args[0].value
+        argument.value
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("_call", "_in_scope", "_pages")
-        and isinstance(node.args[0], ast.Constant)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("self.") in calling
+        for argument in node.args[:2]  # the first; the second of partial
+        if isinstance(argument, ast.Constant)
     }
     rpcs = {method.name for method in pb.DESCRIPTOR.services_by_name["ControllerService"].methods}
     # The old name of getSegmentsImmediatelyFollowing, with a letter missing.

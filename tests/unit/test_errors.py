@@ -10,9 +10,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from google.protobuf.message import Message
 
 from pravega_wire import errors
+from pravega_wire.controller.refusals import done
 from pravega_wire.grpc.status import StatusCode, error_for_status
+from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import check_passing, data_read, error_of
 
@@ -114,3 +117,36 @@ def test_errors_of_a_controller_have_the_call_and_the_status() -> None:
     error = error_for_status(StatusCode.INTERNAL, "oops", rpc="createStream", host="h:1")
     assert isinstance(error, errors.ControllerError)
     assert (error.rpc, error.status) == ("createStream", "INTERNAL")
+
+
+TABLE = pb.KeyValueTableInfo(scope="s", kvtName="t")
+GROUP = pb.ReaderGroupInfo(scope="s", readerGroup="g")
+CUT = pb.StreamCut(streamInfo=pb.StreamInfo(scope="s", stream="t"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "kind", "message", "stream"),
+    [
+        (CUT, pb.UpdateStreamStatus(status="SCOPE_NOT_FOUND"), errors.ScopeNotFoundError,
+         "scope s does not exist", None),
+        (CUT, pb.UpdateStreamStatus(status="STREAM_SEALED"), errors.StreamSealedError,
+         "stream s/t is sealed", "t"),
+        (GROUP, pb.DeleteReaderGroupStatus(status="RG_NOT_FOUND"), errors.ReaderGroupNotFoundError,
+         "reader group s/g does not exist", None),
+        (TABLE, pb.CreateKeyValueTableStatus(status="INVALID_TABLE_NAME"), errors.InvalidArgumentError,
+         "the controller refuses the name of key-value table s/t", None),
+        (CUT, pb.UpdateStreamStatus(status=99), errors.ControllerError,  # type: ignore[arg-type]
+         "the controller answered anRpc for stream s/t with status UNRECOGNIZED_99", None),
+    ],
+)  # fmt: skip
+def test_statuses_of_a_controller_are_errors_that_name_the_subject(
+    request_: Message, reply: Message, kind: type[errors.PravegaError], message: str, stream: str | None
+) -> None:
+    with pytest.raises(kind) as refused:
+        done("anRpc", request_, reply, false="STREAM_NOT_FOUND")
+    assert (type(refused.value), refused.value.message, refused.value.stream) == (kind, message, stream)
+
+
+def test_statuses_of_a_controller_can_be_results() -> None:
+    assert done("anRpc", CUT, pb.UpdateStreamStatus(status="SUCCESS"))
+    assert not done("anRpc", CUT, pb.UpdateStreamStatus(status="STREAM_NOT_FOUND"), false="STREAM_NOT_FOUND")
