@@ -194,8 +194,8 @@ def main() -> None:
     config = PravegaConfig.from_defaults(scope=f"facades-{uuid4().hex[:8]}")
     work = Work(config, chosen.bulk, chosen.single)
     with sync.open_client(config) as client:
-        assert config.default_scope is not None
-        client.create_scope(config.default_scope)
+        assert config.scope is not None
+        client.create_scope(config.scope)
         client.create_stream("in")
         client.create_stream("out")
         with client.event_writer("in") as writer:

@@ -169,7 +169,7 @@ class Peers:
 async def prepare(config: PravegaConfig) -> None:
     """Make what the handles use."""
     async with open_client(config) as client:
-        await client.create_scope(config.default_scope or "")
+        await client.create_scope(config.scope or "")
         for stream in ("t", "state", "values", "bytes"):
             await client.create_stream(stream)
         await client.create_key_value_table("table", KeyValueTableConfiguration(1, 1, 0))

@@ -101,14 +101,14 @@ class SparkBench:
     """The work of one run.
 
     :ivar kinds: names of the kinds of events. :ivar only: names of rows, or none for all.
-    :ivar idle_seconds: the pause before the last reads; 0 for none.
+    :ivar idle_after: the pause before the last reads; 0 for none.
     :ivar operations: some of ``OPERATIONS``, or none for all.
     """
 
     host: Host
     kinds: Sequence[str]
     only: Sequence[str] = ()
-    idle_seconds: float = 5.0
+    idle_after: float = 5.0
     operations: Sequence[str] = ()
     _lacking: set[tuple[str, str]] = field(default_factory=set)
 
@@ -123,7 +123,7 @@ class SparkBench:
                     [op for op in work if self._wanted(op) and (not mixed or op in _MIXED)]
                     for work in (READS, WRITES)
                 )
-                idle = number == 0 and self.idle_seconds > 0 and self._wanted(PAUSE)
+                idle = number == 0 and self.idle_after > 0 and self._wanted(PAUSE)
                 if reads or idle:
                     self._read(kind, count, folder, reads, idle=idle)
                 self._write(kind, count, folder, writes)
@@ -178,7 +178,7 @@ class SparkBench:
         """The first read after a pause, once for each: the second one would not come after a pause."""
         work, columns, every = READS["read and count"]
         forms = self._forms([each for each in every if not each.form.startswith("floor")])
-        for pause in (0.0, self.idle_seconds):
+        for pause in (0.0, self.idle_after):
             # the first one is what the other is compared with
             operation = f"{AFTER_PAUSE}{pause:g} s"
             self.host.say(f"spark: {operation} in which nothing was asked for")

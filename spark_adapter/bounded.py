@@ -112,7 +112,7 @@ def read_rdd(
         from pravega_wire import PravegaConfig
         from spark_adapter import read_rdd
 
-        config = PravegaConfig("tcp://localhost:9090", default_scope="demo")
+        config = PravegaConfig("tcp://localhost:9090", scope="demo")
         readings = read_rdd(spark.sparkContext, config, "readings", deserializer=json.loads)
         print(readings.map(lambda reading: reading["celsius"]).max())
 
@@ -209,7 +209,7 @@ def read_df(
         from pravega_wire import PravegaConfig
         from spark_adapter import read_df
 
-        config = PravegaConfig("tcp://localhost:9090", default_scope="demo")
+        config = PravegaConfig("tcp://localhost:9090", scope="demo")
         frame = read_df(spark, config, "readings", "earliest", "latest", columns="event")
         frame.selectExpr("cast(event as string)").show()
 

@@ -48,7 +48,7 @@ class TableDescription:
 
     :ivar stream: the stream.
     :ivar schema: the columns of a DataFrame of it, as a Spark schema text.
-    :ivar configuration: scaling policy, retention policy and tags.
+    :ivar config: scaling policy, retention policy and tags.
     :ivar segments: number of segments that take events; 0 for a sealed stream.
     :ivar head: the oldest position that can be read.
     :ivar tail: the position after the newest event.
@@ -57,7 +57,7 @@ class TableDescription:
 
     stream: ScopedStream
     schema: str
-    configuration: StreamConfiguration
+    config: StreamConfiguration
     segments: int
     head: StreamCut
     tail: StreamCut
@@ -126,7 +126,7 @@ class PravegaCatalog:
         from pravega_wire import PravegaConfig
         from spark_adapter.catalog import PravegaCatalog
 
-        catalog = PravegaCatalog(spark, PravegaConfig("tcp://localhost:9090", default_scope="demo"))
+        catalog = PravegaCatalog(spark, PravegaConfig("tcp://localhost:9090", scope="demo"))
         catalog.create_table("readings", segments=4, if_not_exists=True)
         catalog.register("demo")
         spark.sql("SELECT count(*) FROM `demo/readings`").show()
@@ -232,9 +232,7 @@ class PravegaCatalog:
         with HeldClient(self.config) as client:
             info = client.stream_info(name)
             segments = 0 if info.sealed else len(client.active_segments(name))
-        return TableDescription(
-            name, schema_of(), info.configuration, segments, info.head, info.tail, info.sealed
-        )
+        return TableDescription(name, schema_of(), info.config, segments, info.head, info.tail, info.sealed)
 
     def create_table(
         self,
@@ -264,9 +262,9 @@ class PravegaCatalog:
             scaling = ScalingPolicy.fixed(1 if segments is None else segments)
         # The configuration checks that these are texts, and not one text.
         given: Any = tags
-        configuration = StreamConfiguration(scaling, retention, given)
+        config = StreamConfiguration(scaling, retention, given)
         with HeldClient(self.config) as client:
-            made = client.create_stream(name, configuration)
+            made = client.create_stream(name, config)
         if not made and not if_not_exists:
             raise InvalidArgumentError(
                 f"table {name} exists already: choose another name, or pass if_not_exists=True"
@@ -430,7 +428,7 @@ class PravegaCatalog:
     # --- inside ---------------------------------------------------------------------------------
 
     def _database(self, database: str | None) -> str:
-        found = database or self.config.default_scope
+        found = database or self.config.scope
         if not found:
             raise InvalidArgumentError("name a database, or set a default scope in the configuration")
         return found

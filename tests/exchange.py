@@ -31,10 +31,10 @@ async def exchange(client: PravegaClient) -> None:
         assert len(batch)
     await client.create_stream("state")
     async with client.revisioned_stream("state") as state:
-        seen = await state.fetch_latest_revision()
+        seen = await state.latest_revision()
         assert await state.write_conditionally(seen, b"first") is not None
         assert await state.write_conditionally(seen, b"too late") is None
-        await state.compare_and_set_mark(None, await state.fetch_latest_revision())
+        await state.compare_and_set_mark(None, await state.latest_revision())
     await client.create_key_value_table("table", KeyValueTableConfiguration(1, 4, 4))
     table = await client.key_value_table("table")
     await table.put((b"key1", b"sub1"), b"value 1")

@@ -53,8 +53,8 @@ def create_app(config: PravegaConfig) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Streams]]:
         async with open_client(config) as client, AsyncExitStack() as stack:
-            assert config.default_scope is not None
-            await client.create_scope(config.default_scope)
+            assert config.scope is not None
+            await client.create_scope(config.scope)
             yield {"streams": Streams(client, stack)}
 
     routes = [

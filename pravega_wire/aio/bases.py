@@ -774,7 +774,7 @@ class PravegaClientBase(Handle):
     ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
         """The serializer runs in the event loop."""
         convert = None if serializer is None else to_bytes(serializer, stream)
-        resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.transaction)
+        resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.resume_transaction)
         return await self._call(resume, stream, txn_id, **options), None, convert
 
     def _follow_events(

@@ -68,7 +68,7 @@ from pravega_wire.stream.routing import RoutedWriter as AsyncRoutedWriter
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
 from pravega_wire.stream.together import RangesReader as AsyncRangesReader
-from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagedBytes
+from pravega_wire.stream.transaction import DEFAULT_LEASE, StagedBytes
 from pravega_wire.stream.transaction import StagingWriter as AsyncStagingWriter
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.transport.pool import AddressMap
@@ -237,17 +237,17 @@ class PravegaClient(PravegaClientBase):
         """Return the names of all scopes that the credentials may see."""
         return await self._call(self._twin.list_scopes)
 
-    async def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
+    async def create_stream(self, stream: StreamName, config: StreamConfiguration | int = 1) -> bool:
         """Create a stream. Returns False if it already exists; its configuration is then left unchanged.
 
-        :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
+        :param config: a :class:`StreamConfiguration`, or an int for that many fixed segments.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises InvalidArgumentError: the stream's name or the configuration is invalid.
         :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
         """
-        return await self._call(self._twin.create_stream, stream, configuration)
+        return await self._call(self._twin.create_stream, stream, config)
 
-    async def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+    async def update_stream(self, stream: StreamName, config: StreamConfiguration) -> None:
         """Replace the whole configuration of a stream.
 
         :raises StreamNotFoundError: the stream does not exist.
@@ -255,7 +255,7 @@ class PravegaClient(PravegaClientBase):
         :raises ScopeBrokenError: the controller cannot record the tags, because the scope has lost its table
             of tags. The stream can be written and read, but no longer changed, sealed or deleted.
         """
-        await self._call(self._twin.update_stream, stream, configuration)
+        await self._call(self._twin.update_stream, stream, config)
 
     async def seal_stream(self, stream: StreamName) -> None:
         """Seal a stream, so that it takes no more events. Sealing a sealed stream does nothing.
@@ -288,12 +288,12 @@ class PravegaClient(PravegaClientBase):
         """
         return await self._call(self._twin.list_streams, scope, tag=tag, internal=internal)
 
-    async def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
+    async def stream_config(self, stream: StreamName) -> StreamConfiguration:
         """Return a stream's scaling policy, retention policy and tags.
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        return await self._call(self._twin.stream_configuration, stream)
+        return await self._call(self._twin.stream_config, stream)
 
     async def stream_info(self, stream: StreamName) -> StreamInfo:
         """Return a stream's configuration, head and tail, and whether it is sealed.
@@ -544,71 +544,68 @@ class PravegaClient(PravegaClientBase):
     @overload
     @opening
     async def begin_transaction(
-        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
+        self, stream: StreamName, *, lease: float = DEFAULT_LEASE
     ) -> Transaction[bytes]: ...
 
     @overload
     @opening
     async def begin_transaction(
-        self, stream: StreamName, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+        self, stream: StreamName, *, serializer: Serializer[T], lease: float = DEFAULT_LEASE
     ) -> Transaction[T]: ...
 
     @opening
     async def begin_transaction(
-        self,
-        stream: StreamName,
-        *,
-        serializer: Serializer[Any] | None = None,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        self, stream: StreamName, *, serializer: Serializer[Any] | None = None, lease: float = DEFAULT_LEASE
     ) -> Transaction[Any]:
         """Begin a transaction: ``async with client.begin_transaction("s/t") as transaction``.
 
         The serializer runs in the event loop.
 
         :param serializer: makes payloads of what is written. By default events are bytes.
-        :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
-            renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
+        :param lease: seconds after which the server aborts the transaction unless the lease was
+            renewed; 10 to 600 on a server with default limits. The client renews the lease in the
             background while the transaction is open.
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
         """
         return Transaction(
-            self._portal, *(await self._begin_transaction(stream, serializer=serializer, lease_ms=lease_ms))
+            self._portal, *(await self._begin_transaction(stream, serializer=serializer, lease=lease))
         )
 
     @overload
     @opening
-    async def transaction(
-        self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
+    async def resume_transaction(
+        self, stream: StreamName, txn_id: UUID, *, lease: float = DEFAULT_LEASE
     ) -> Transaction[bytes]: ...
 
     @overload
     @opening
-    async def transaction(
-        self, stream: StreamName, txn_id: UUID, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+    async def resume_transaction(
+        self, stream: StreamName, txn_id: UUID, *, serializer: Serializer[T], lease: float = DEFAULT_LEASE
     ) -> Transaction[T]: ...
 
     @opening
-    async def transaction(
+    async def resume_transaction(
         self,
         stream: StreamName,
         txn_id: UUID,
         *,
         serializer: Serializer[Any] | None = None,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
     ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
-        The serializer runs in the event loop.
-
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
         :param serializer: as for :meth:`begin_transaction`.
-        :param lease_ms: as for :meth:`begin_transaction`.
+        :param lease: as for :meth:`begin_transaction`.
         :raises TransactionNotOpenError: the transaction is committed or aborted, or about to be.
         :raises TransactionUnknownError: the controller has no record of it.
         """
         return Transaction(
-            self._portal, *(await self._transaction(stream, txn_id, serializer=serializer, lease_ms=lease_ms))
+            self._portal,
+            await self._call(
+                cast("Any", self._twin.resume_transaction), stream, txn_id, serializer=serializer, lease=lease
+            ),
         )
 
     async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
@@ -655,13 +652,13 @@ class PravegaClient(PravegaClientBase):
         """
         return await self._call(self._twin.completed_transactions, stream)
 
-    async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
+    async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease: float) -> bool:
         """Renew the lease of an open transaction by its id. Returns False if it is no longer open.
 
-        :param lease_ms: milliseconds from now.
+        :param lease: seconds from now.
         :raises TransactionError: the controller refused to renew the lease; the message has its reason.
         """
-        return await self._call(self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
+        return await self._call(self._twin.ping_transaction, stream, txn_id, lease=lease)
 
     @opening
     async def staging_writer(
@@ -1064,30 +1061,28 @@ class PravegaClient(PravegaClientBase):
             self._portal, await self._call(self._twin.state_synchronizer, stream, format)
         )
 
-    async def create_key_value_table(
-        self, table: StreamName, configuration: KeyValueTableConfiguration
-    ) -> bool:
+    async def create_key_value_table(self, table: StreamName, config: KeyValueTableConfiguration) -> bool:
         """Create a key-value table. Returns False if it already exists.
 
         The configuration of an existing table is left unchanged.
 
-        :param configuration: the number of partitions and the key lengths. They cannot be changed later.
+        :param config: the number of partitions and the key lengths. They cannot be changed later.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: the scope cannot hold another table, because it has lost its list of tables.
         :raises InvalidArgumentError: the name or the configuration is invalid.
         """
-        return await self._call(self._twin.create_key_value_table, table, configuration)
+        return await self._call(self._twin.create_key_value_table, table, config)
 
     async def key_value_table_exists(self, table: StreamName) -> bool:
         """Return whether the key-value table exists."""
         return await self._call(self._twin.key_value_table_exists, table)
 
-    async def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
+    async def key_value_table_config(self, table: StreamName) -> KeyValueTableConfiguration:
         """Return the number of partitions and the key lengths of a table.
 
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
-        return await self._call(self._twin.key_value_table_configuration, table)
+        return await self._call(self._twin.key_value_table_config, table)
 
     async def list_key_value_tables(self, scope: str | None = None) -> list[ScopedStream]:
         """Return the key-value tables of a scope, each with scope and name.
@@ -1433,7 +1428,7 @@ class Transaction(TransactionBase, Generic[Value]):
 
     @property
     def txn_id(self) -> UUID:
-        """Its id. Another process can resume it with :meth:`PravegaClient.transaction`."""
+        """Its id. Another process can resume it with :meth:`PravegaClient.resume_transaction`."""
         return self._twin.txn_id
 
     @property
@@ -1441,15 +1436,15 @@ class Transaction(TransactionBase, Generic[Value]):
         """The epoch of the stream in which the transaction began (int)."""
         return self._twin.epoch
 
-    async def ping(self, lease_ms: int | None = None) -> None:
+    async def ping(self, lease: float | None = None) -> None:
         """Renew the lease now.
 
-        :param lease_ms: milliseconds from now. The default is the transaction's lease.
+        :param lease: seconds from now. The default is the transaction's lease.
         :raises TransactionExpiredError: the transaction was aborted; its lease may have expired.
         :raises TransactionNotOpenError: the transaction is committed.
         :raises TransactionUnknownError: the controller has no record of it.
         """
-        await self._call(self._twin.ping, lease_ms)
+        await self._call(self._twin.ping, lease)
 
     async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event to the transaction, like :meth:`EventWriter.write_event`.
@@ -2104,7 +2099,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
     Example::
 
         async with client.revisioned_stream("demo/settings") as stream:
-            latest = await stream.fetch_latest_revision()
+            latest = await stream.latest_revision()
             revision = await stream.write_conditionally(latest, b"limit=10")
             if revision is None:
                 print("another process has written in between")
@@ -2112,13 +2107,13 @@ class RevisionedStream(RevisionedStreamBase[T]):
 
     _twin: AsyncRevisionedStream[bytes]
 
-    async def fetch_latest_revision(self) -> Revision:
+    async def latest_revision(self) -> Revision:
         """Return the revision after the newest value."""
-        return await self._call(self._twin.fetch_latest_revision)
+        return await self._call(self._twin.latest_revision)
 
-    async def fetch_oldest_revision(self) -> Revision:
+    async def oldest_revision(self) -> Revision:
         """Return the revision before the oldest value: reading from it reads everything."""
-        return await self._call(self._twin.fetch_oldest_revision)
+        return await self._call(self._twin.oldest_revision)
 
     @opening
     async def read_from(self, start: Revision) -> RevisionReader[T]:
@@ -2159,9 +2154,9 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """Append ``value`` regardless of earlier values. Returns its revision."""
         return await self._write_unconditionally(value)
 
-    async def get_mark(self) -> Revision | None:
+    async def mark(self) -> Revision | None:
         """Return the mark, or None if none is set."""
-        return await self._call(self._twin.get_mark)
+        return await self._call(self._twin.mark)
 
     async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
         """Set the mark to ``new`` if it is still ``expected``. Returns False if it differs.
@@ -2191,7 +2186,7 @@ class RevisionReader(RevisionReaderBase[T]):
     Example::
 
         async with client.revisioned_stream("demo/settings") as stream:
-            oldest = await stream.fetch_oldest_revision()
+            oldest = await stream.oldest_revision()
             async with stream.read_from(oldest) as reader:
                 async for revision, value in reader:
                     print(revision.offset, value)
@@ -2298,13 +2293,13 @@ class ByteStreamWriter(ByteStreamWriterBase):
         """
         await self._call(self._twin.truncate, offset)
 
-    async def fetch_head(self) -> int:
+    async def head(self) -> int:
         """Return the first offset that can be read, in bytes."""
-        return await self._call(self._twin.fetch_head)
+        return await self._call(self._twin.head)
 
-    async def fetch_tail(self) -> int:
+    async def tail(self) -> int:
         """Return the offset after the last stored byte."""
-        return await self._call(self._twin.fetch_tail)
+        return await self._call(self._twin.tail)
 
     async def aclose(self) -> None:
         """Flush and close. If this is cancelled, the writer closes without flushing.
@@ -2348,7 +2343,7 @@ class ByteStreamReader(ByteStreamReaderBase):
 
         :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
         :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
-            :meth:`fetch_head`.
+            :meth:`head`.
         :raises ConcurrentUseError: another call is receiving or seeking.
         :raises ClosedError: the reader was closed before or during this call.
         """
@@ -2362,13 +2357,13 @@ class ByteStreamReader(ByteStreamReaderBase):
         """
         return await self._seek(offset)
 
-    async def fetch_head(self) -> int:
+    async def head(self) -> int:
         """Return the first offset that can be read."""
-        return await self._call(self._twin.fetch_head)
+        return await self._call(self._twin.head)
 
-    async def fetch_tail(self) -> int:
+    async def tail(self) -> int:
         """Return the offset after the last stored byte."""
-        return await self._call(self._twin.fetch_tail)
+        return await self._call(self._twin.tail)
 
     async def aclose(self) -> None:
         """Release the connection. A call that waits for bytes gets :class:`ClosedError`."""
@@ -2504,9 +2499,9 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         return self._twin.name
 
     @property
-    def configuration(self) -> KeyValueTableConfiguration:
+    def config(self) -> KeyValueTableConfiguration:
         """The number of partitions and the key lengths."""
-        return self._twin.configuration
+        return self._twin.config
 
     async def get(self, key: P | tuple[P, S]) -> TableEntry[P, S, V] | None:
         """Return the entry of a key, or None if it does not exist.

@@ -186,7 +186,7 @@ async def _check_target(
 
 async def _check_policy(client: PravegaClient, manifest: Manifest, target: ScopedStream) -> None:
     fewest = min((len(each.ranges) for each in manifest.layouts), default=0)
-    scaling = (await client.stream_configuration(target)).scaling
+    scaling = (await client.stream_config(target)).scaling
     if manifest.events and scaling.min_segments > fewest:
         raise ScaleConflictError(
             f"stream {target} has at least {scaling.min_segments} segments by its scaling policy, "

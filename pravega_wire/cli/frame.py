@@ -204,8 +204,8 @@ def _names(config: PravegaConfig, kind: str, incomplete: str) -> list[str]:
             if slash:
                 return [str(each) for each in await listing(scope)]
             names = [f"{each}/" for each in await client.list_scopes() if not each.startswith("_")]
-            if config.default_scope is not None:
-                names += [each.name for each in await listing(config.default_scope)]
+            if config.scope is not None:
+                names += [each.name for each in await listing(config.scope)]
             return names
 
     return trio.run(ask)

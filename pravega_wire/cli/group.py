@@ -43,7 +43,7 @@ def create(session: Session, name: str, streams: tuple[str, ...], start: str) ->
         if point.kind == "head":
             for each in names:
                 # A stream that does not exist must not leave a group behind.
-                await client.stream_configuration(each)
+                await client.stream_config(each)
             return await client.create_reader_group(name, names)
         cuts = [await points.resolve_event(client, each, point) for each in names]
         return await client.create_reader_group(name, cuts)
@@ -100,8 +100,8 @@ def describe(session: Session, name: str) -> None:
             Column("since_checkpoint", "since last checkpoint", "size"),
             Column("readers", "readers"),
             Column("future", "segments that wait for others", "number"),
-            Column("refresh_ms", "refresh, ms", "number"),
-            Column("automatic_checkpoint_ms", "automatic checkpoints, ms", "number"),
+            Column("refresh_seconds", "refresh, s", "number"),
+            Column("automatic_checkpoint_seconds", "automatic checkpoints, s", "number"),
             Column("retention", "holds back retention"),
             Column("generation", "generation", "number"),
         ],

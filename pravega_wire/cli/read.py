@@ -283,7 +283,7 @@ async def _in_group(
 ) -> None:
     from pravega_wire.cli.work import reading
 
-    named = client.config.resolve(group) if "/" in group or client.config.default_scope else None
+    named = client.config.resolve(group) if "/" in group or client.config.scope else None
     name = ScopedStream(stream.scope, group) if named is None else named
     if await client.reader_group_exists(name):
         if start is not None:
@@ -293,7 +293,7 @@ async def _in_group(
             )
     else:
         # A stream that does not exist must not leave a group behind.
-        await client.stream_configuration(stream)
+        await client.stream_config(stream)
         await client.create_reader_group(name, [stream if start is None else start])
         warn(f"reader group {name} was created")
     async with client.reader_group(name) as opened:

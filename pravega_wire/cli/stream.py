@@ -60,7 +60,10 @@ def _configuration(function: F) -> F:
                 help="split segments that get more events than this, and merge idle ones",
             ),
             click.option(
-                "--kbytes-per-second", type=int, metavar="N", help="the same by KiB, instead of by events"
+                "--bytes-per-second",
+                type=SIZE,
+                metavar="SIZE",
+                help="the same by bytes (64KiB, ...), instead of by events",
             ),
             click.option(
                 "--scale-factor",
@@ -135,7 +138,7 @@ def alter(session: Session, name: str, **changes: Any) -> None:
 
     async def work(client: PravegaClient) -> StreamConfiguration:
         stream = client.config.resolve(name)
-        new = wanted.apply(await client.stream_configuration(stream))
+        new = wanted.apply(await client.stream_config(stream))
         await client.update_stream(stream, new)
         return new
 

@@ -82,7 +82,7 @@ def list_(session: Session, scope_name: str | None) -> None:
         rows = []
         for each in sorted(await client.list_key_value_tables(scope_name)):
             try:
-                configuration = await client.key_value_table_configuration(each)
+                configuration = await client.key_value_table_config(each)
                 table = await client.key_value_table(each)
                 entries = await table.estimated_size()
             except NotFoundError:
@@ -148,7 +148,7 @@ def get(session: Session, name: str, key: str, secondary: str | None, keys: str,
 
     async def work(client: PravegaClient) -> dict[str, Any]:
         table = await client.key_value_table(name)
-        primary, second = tables.key_of(table.configuration, key, secondary, keys)
+        primary, second = tables.key_of(table.config, key, secondary, keys)
         entry = await table.get((primary, second) if second else primary)
         if entry is None:
             raise AbsentError(f"table {table.name} has no key {key!r}")
@@ -196,7 +196,7 @@ def put(
 
     async def work(client: PravegaClient) -> KeyValueVersion:
         table = await client.key_value_table(name)
-        primary, second = tables.key_of(table.configuration, key, secondary, keys)
+        primary, second = tables.key_of(table.config, key, secondary, keys)
         whole = (primary, second) if second else primary
         try:
             return await (table.insert(whole, data) if new else table.put(whole, data, wanted))
@@ -223,7 +223,7 @@ def remove(session: Session, name: str, names: tuple[str, ...], secondary: str |
     async def work(client: PravegaClient) -> None:
         table = await client.key_value_table(name)
         for each in names:
-            primary, second = tables.key_of(table.configuration, each, secondary, keys)
+            primary, second = tables.key_of(table.config, each, secondary, keys)
             removed = await tables.remove(table, (primary, second) if second else primary)
             state = "was removed" if removed else "does not exist"
             session.out.did(f"{each} {state}", {"key": each, "removed": removed})

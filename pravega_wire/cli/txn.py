@@ -46,7 +46,7 @@ def list_(session: Session, name: str, completed: bool) -> None:
 
         async def look(client: PravegaClient) -> dict[UUID, TxnStatus]:
             # The controller's list of a stream that does not exist is empty.
-            await client.stream_configuration(stream)
+            await client.stream_config(stream)
             return await client.completed_transactions(stream)
 
         outcomes = session.call(look)
@@ -59,7 +59,7 @@ def list_(session: Session, name: str, completed: bool) -> None:
     from pravega_wire.cli.work import transactions
 
     async def work(client: PravegaClient) -> list[transactions.OpenTransaction]:
-        await client.stream_configuration(stream)
+        await client.stream_config(stream)
         return await transactions.open_transactions(client, stream)
 
     found = session.call(work)

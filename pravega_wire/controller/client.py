@@ -939,12 +939,12 @@ class ControllerClient:
 
     # --- transactions ---------------------------------------------------------------------------
 
-    async def create_transaction(self, scope: str, stream: str, lease_ms: int) -> CreatedTransaction:
+    async def create_transaction(self, scope: str, stream: str, lease: float) -> CreatedTransaction:
         """Begin a transaction.
 
         :param scope: scope of the stream.
         :param stream: name of the stream.
-        :param lease_ms: lease in milliseconds, 10 000 to 600 000 (the limits of a server with default
+        :param lease: lease in seconds, 10 to 600 (the limits of a server with default
             settings).
         :raises InvalidArgumentError: the lease is out of bounds. (The server would answer like for a failure
             that can pass, and the call would be retried until its deadline.)
@@ -952,9 +952,8 @@ class ControllerClient:
         :raises StreamSealedError: the stream is sealed. A 0.13.0 controller answers INTERNAL, like for a
             failure that can pass, so the state of the stream is checked after the first such answer.
         """
-        check_lease(lease_ms)
         request = pb.CreateTxnRequest(
-            streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), lease=lease_ms
+            streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), lease=check_lease(lease)
         )
         ask = partial(self._of_stream, "createTransaction", request, pb.CreateTxnResponse)
         try:
@@ -1010,11 +1009,10 @@ class ControllerClient:
         reply = await self._ask("abortTransaction", request, pb.TxnStatus)
         return txn_done("abortTransaction", request, reply, txn_id)
 
-    async def ping_transaction(self, scope: str, stream: str, txn_id: UUID, lease_ms: int) -> PingStatus:
-        """Extend a transaction's lease, so that it ends ``lease_ms`` milliseconds from now."""
-        check_lease(lease_ms)
+    async def ping_transaction(self, scope: str, stream: str, txn_id: UUID, lease: float) -> PingStatus:
+        """Extend a transaction's lease, so that it ends ``lease`` seconds from now."""
         request = pb.PingTxnRequest(
-            streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id), lease=lease_ms
+            streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id), lease=check_lease(lease)
         )
         reply = await self._ask("pingTransaction", request, pb.PingTxnStatus)
         return known(PingStatus, "pingTransaction", reply.status)

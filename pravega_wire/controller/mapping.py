@@ -15,7 +15,7 @@ from pravega_wire.controller.types import (
     SegmentWithRange,
 )
 from pravega_wire.proto import controller_pb2 as pb
-from pravega_wire.support.checks import check_uuid
+from pravega_wire.support.checks import check_uuid, milliseconds
 from pravega_wire.values.naming import (
     TABLE_SUFFIX,
     validate_scope_name,
@@ -102,7 +102,7 @@ def stream_config(scope: str, stream: str, configuration: StreamConfiguration) -
             minNumSegments=scaling.min_segments,
         ),
         tags=pb.Tags(tag=sorted(configuration.tags)),
-        timestampAggregationTimeout=configuration.timestamp_aggregation_timeout_ms,
+        timestampAggregationTimeout=milliseconds(configuration.timestamp_aggregation_timeout),
         rolloverSizeBytes=configuration.rollover_size_bytes,
     )
     if configuration.retention is not None:
@@ -134,7 +134,7 @@ def stream_configuration(message: pb.StreamConfig) -> StreamConfiguration:
             retention.retentionMax,
         ),
         tags=frozenset(message.tags.tag),
-        timestamp_aggregation_timeout_ms=message.timestampAggregationTimeout,
+        timestamp_aggregation_timeout=message.timestampAggregationTimeout / 1000,
         rollover_size_bytes=message.rolloverSizeBytes,
     )
 

@@ -27,7 +27,7 @@ from pravega_wire.ingest.samples import SampleReader
 from pravega_wire.ingest.state import IngestRecord, Journal, Kind, Phase
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.opening import opening
-from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, Transaction
+from pravega_wire.stream.transaction import DEFAULT_LEASE, Transaction
 from pravega_wire.support.checks import INT32_MAX, check_callable, check_count, check_flag, check_lease
 from pravega_wire.values.types import ScopedStream
 
@@ -83,7 +83,7 @@ class Options:
 
     :ivar segments: number of segments of the data stream, if it is created.
     :ivar create: whether to create missing scopes and streams.
-    :ivar lease_ms: lease of the transactions in milliseconds; it is renewed in the background.
+    :ivar lease: lease of the transactions in seconds; it is renewed in the background.
     :ivar if_unknown: what to assume about the last transaction if the server has no record of it.
     :ivar progress: called with the progress, or None.
     :ivar observer: awaited at each stage, or None.
@@ -91,7 +91,7 @@ class Options:
 
     segments: int = 10
     create: bool = True
-    lease_ms: int = DEFAULT_LEASE_MS
+    lease: float = DEFAULT_LEASE
     if_unknown: IfUnknown = "raise"
     progress: Callable[[Progress], None] | None = None
     observer: Observer | None = None
@@ -103,7 +103,7 @@ class Options:
             )
         check_count("setting segments", self.segments, highest=INT32_MAX)
         check_flag("setting create", self.create)
-        check_lease(self.lease_ms)
+        check_lease(self.lease)
         for name in ("progress", "observer"):
             if getattr(self, name) is not None:
                 check_callable(f"setting {name}", getattr(self, name))
@@ -258,7 +258,7 @@ class Engine:
             reader = await part.begin()
             if reader is None:
                 return False
-            txn = await self._client.begin_transaction(self.stream, lease_ms=self._options.lease_ms)
+            txn = await self._client.begin_transaction(self.stream, lease=self._options.lease)
             try:
                 record = replace(part.record(), transaction=txn.txn_id, phase=Phase.BEGUN)
                 await self._observe(Stage.BEGUN, record)

@@ -22,7 +22,7 @@ from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Par
 from pravega_wire.ingest.samples import Parse, Sample, SampleReader, lines, samples_of
 from pravega_wire.ingest.state import IngestRecord, Kind
 from pravega_wire.stream.client import PravegaClient, StreamName
-from pravega_wire.stream.transaction import DEFAULT_LEASE_MS
+from pravega_wire.stream.transaction import DEFAULT_LEASE
 from pravega_wire.support.checks import check_callable, check_path
 
 __all__ = ["FileIngester", "Found", "LeftOut", "OnChanged", "check_done", "list_files", "scan"]
@@ -313,7 +313,7 @@ class FileIngester:
         the case a day after its end.
     :param segments: number of segments of the data stream, if it is created.
     :param create: whether to create missing scopes and streams.
-    :param lease_ms: lease of each transaction in milliseconds; it is renewed in the background.
+    :param lease: lease of each transaction in seconds; it is renewed in the background.
     :param progress: called with a :class:`Progress` after each batch of events and each file.
     :param left_out: called for each matching item that is not a file (a folder, a broken link, a socket),
         before the first file is ingested. By default a warning is logged.
@@ -333,7 +333,7 @@ class FileIngester:
         if_unknown: IfUnknown = "raise",
         segments: int = 10,
         create: bool = True,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
         progress: Callable[[Progress], None] | None = None,
         left_out: Callable[[LeftOut], None] | None = None,
         observer: Observer | None = None,
@@ -354,7 +354,7 @@ class FileIngester:
         self._options = Options(
             segments=segments,
             create=create,
-            lease_ms=lease_ms,
+            lease=lease,
             if_unknown=if_unknown,
             progress=progress,
             observer=observer,

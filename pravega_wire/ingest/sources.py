@@ -13,7 +13,7 @@ from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Par
 from pravega_wire.ingest.samples import Parse, Sample, SampleReader, samples_of
 from pravega_wire.ingest.state import UNKNOWN_LENGTH, IngestRecord, Kind
 from pravega_wire.stream.client import PravegaClient, StreamName
-from pravega_wire.stream.transaction import DEFAULT_LEASE_MS
+from pravega_wire.stream.transaction import DEFAULT_LEASE
 from pravega_wire.support.checks import check_callable, check_count, check_several
 
 __all__ = [
@@ -278,7 +278,7 @@ class SourceIngester:
     :param if_unknown: as for :class:`FileIngester`.
     :param segments: as for :class:`FileIngester`.
     :param create: as for :class:`FileIngester`.
-    :param lease_ms: as for :class:`FileIngester`.
+    :param lease: as for :class:`FileIngester`.
     :param progress: called with a :class:`Progress` after each batch of events and each transaction.
     :param observer: as for :class:`FileIngester`.
     :raises InvalidArgumentError: an option has a value that is not allowed.
@@ -294,7 +294,7 @@ class SourceIngester:
         if_unknown: IfUnknown = "raise",
         segments: int = 10,
         create: bool = True,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
         progress: Callable[[Progress], None] | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -309,7 +309,7 @@ class SourceIngester:
         self._options = Options(
             segments=segments,
             create=create,
-            lease_ms=lease_ms,
+            lease=lease,
             if_unknown=if_unknown,
             progress=progress,
             observer=observer,

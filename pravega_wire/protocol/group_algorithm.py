@@ -379,7 +379,7 @@ class GroupMember:
 
         state = yield Change(add)
         now = self._clock()
-        refresh = state.config.group_refresh_ms / 1000
+        refresh = state.config.group_refresh_interval
         spread = min(self._initial_delay, refresh) * self._random.random()
         self._acquire_at = now + self._initial_delay + spread
         self._fetch_at = now + refresh
@@ -513,7 +513,7 @@ class GroupMember:
     def _fetch(self) -> Generator[Action, Any, GroupState]:
         state: GroupState = yield Fetch()
         self._unsure = False
-        self._fetch_at = self._clock() + state.config.group_refresh_ms / 1000
+        self._fetch_at = self._clock() + state.config.group_refresh_interval
         self._take(state)
         return state
 
@@ -574,8 +574,8 @@ class GroupMember:
 
     def _put_off_checkpoint(self, state: GroupState) -> None:
         now = self._clock()
-        self._checkpoint_at = now + max(0, state.config.automatic_checkpoint_ms) / 1000
-        self._haste_at = now + max(UNIT, state.config.group_refresh_ms / 1000)
+        self._checkpoint_at = now + max(0, state.config.automatic_checkpoint_interval)
+        self._haste_at = now + max(UNIT, state.config.group_refresh_interval)
 
     def _begin_checkpoint(self, state: GroupState) -> Generator[Action, Any, GroupState | None]:
         """Begin a checkpoint if it is time; return None if there is nothing to answer."""

@@ -29,6 +29,7 @@ from pravega_wire.protocol.versioned import (
     read_record,
     read_typed_record_from,
 )
+from pravega_wire.support.checks import milliseconds
 from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
 from pravega_wire.values.naming import parse_segment_name
 from pravega_wire.values.positions import KeyRange
@@ -116,7 +117,8 @@ def encode_group_config(config: ReaderGroupConfig) -> bytes:
         )
 
     def first(target: DataWriter) -> None:
-        target.int64(config.automatic_checkpoint_ms).int64(config.group_refresh_ms)
+        target.int64(milliseconds(config.automatic_checkpoint_interval))
+        target.int64(milliseconds(config.group_refresh_interval))
         write_cuts(target, config.starts)
         write_cuts(target, config.ends)
 
@@ -142,8 +144,8 @@ def decode_group_config(data: bytes) -> ReaderGroupConfig:
         return {ScopedStream.parse(stream): decode_stream_cut(cut) for stream, cut in pairs.items()}
 
     def first(source: DataReader) -> None:
-        found["automatic_checkpoint_ms"] = source.int64()
-        found["group_refresh_ms"] = source.int64()
+        found["automatic_checkpoint_interval"] = source.int64() / 1000
+        found["group_refresh_interval"] = source.int64() / 1000
         found["starts"] = read_cuts(source)
         found["ends"] = read_cuts(source)
 

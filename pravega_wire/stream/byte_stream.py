@@ -332,13 +332,13 @@ class ByteStreamWriter(trio.abc.SendStream):
             if offset > info.start_offset:
                 await metadata.truncate(offset)
 
-    async def fetch_head(self) -> int:
+    async def head(self) -> int:
         """Return the first offset that can be read, in bytes."""
         _, metadata = self._opened()
         with self._waiters.waiting():
             return (await metadata.info()).start_offset
 
-    async def fetch_tail(self) -> int:
+    async def tail(self) -> int:
         """Return the offset after the last stored byte."""
         _, metadata = self._opened()
         with self._waiters.waiting():
@@ -512,7 +512,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
 
         :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
         :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
-            :meth:`fetch_head`.
+            :meth:`head`.
         :raises ConcurrentUseError: another call is receiving or seeking.
         :raises ClosedError: the reader was closed before or during this call.
         """
@@ -544,11 +544,11 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             await self._open()
             await self._begin(offset)
 
-    async def fetch_head(self) -> int:
+    async def head(self) -> int:
         """Return the first offset that can be read."""
         return (await self._info()).start_offset
 
-    async def fetch_tail(self) -> int:
+    async def tail(self) -> int:
         """Return the offset after the last stored byte."""
         return (await self._info()).write_offset
 

@@ -41,7 +41,7 @@ from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES
 from pravega_wire.stream.event_writer import EventWriter, event_writer
 from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.group_link import STATE_PREFIX
-from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
+from pravega_wire.stream.key_value_table import KeyValueTable, check_config
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter, resumable_writer
@@ -49,7 +49,7 @@ from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, to_bytes
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.together import RangesReader
-from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction, open_transaction
+from pravega_wire.stream.transaction import DEFAULT_LEASE, StagingWriter, Transaction, open_transaction
 from pravega_wire.support.checks import (
     INT32_MAX,
     check_count,
@@ -98,13 +98,13 @@ _REMEMBERED_TRANSACTIONS = 64
 class StreamInfo:
     """The state of a stream at one moment.
 
-    :ivar configuration: scaling policy, retention policy and tags.
+    :ivar config: scaling policy, retention policy and tags.
     :ivar head: the oldest position that can be read.
     :ivar tail: the position after the newest event.
     :ivar sealed: whether the stream is sealed. A sealed stream takes no more events.
     """
 
-    configuration: StreamConfiguration
+    config: StreamConfiguration
     head: StreamCut
     tail: StreamCut
     sealed: bool
@@ -353,22 +353,22 @@ class PravegaClient:
     # --- streams --------------------------------------------------------------------------------
 
     @limited("creating stream {}")
-    async def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
+    async def create_stream(self, stream: StreamName, config: StreamConfiguration | int = 1) -> bool:
         """Create a stream. Returns False if it already exists; its configuration is then left unchanged.
 
-        :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
+        :param config: a :class:`StreamConfiguration`, or an int for that many fixed segments.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises InvalidArgumentError: the stream's name or the configuration is invalid.
         :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
         """
         name = self._resolve(stream)
-        if not isinstance(configuration, StreamConfiguration):
-            check_count(f"the number of segments of stream {name}", configuration, highest=INT32_MAX)
-            configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(configuration))
-        return await self._core.controller.create_stream(name.scope, name.name, configuration)
+        if not isinstance(config, StreamConfiguration):
+            check_count(f"the number of segments of stream {name}", config, highest=INT32_MAX)
+            config = StreamConfiguration(scaling=ScalingPolicy.fixed(config))
+        return await self._core.controller.create_stream(name.scope, name.name, config)
 
     @limited("updating stream {}")
-    async def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+    async def update_stream(self, stream: StreamName, config: StreamConfiguration) -> None:
         """Replace the whole configuration of a stream.
 
         :raises StreamNotFoundError: the stream does not exist.
@@ -377,12 +377,12 @@ class PravegaClient:
             of tags. The stream can be written and read, but no longer changed, sealed or deleted.
         """
         name = self._resolve(stream)
-        if not isinstance(configuration, StreamConfiguration):
+        if not isinstance(config, StreamConfiguration):
             raise InvalidArgumentError(
                 f"stream {name} cannot be updated: the configuration must be a StreamConfiguration, not "
-                f"{configuration!r}"
+                f"{config!r}"
             )
-        await scopes.update_stream(self._core, name, configuration)
+        await scopes.update_stream(self._core, name, config)
 
     @limited("sealing stream {}")
     async def seal_stream(self, stream: StreamName) -> None:
@@ -439,7 +439,7 @@ class PravegaClient:
         return [ScopedStream(chosen, name) async for name in pages if internal or not name.startswith("_")]
 
     @limited("fetching the configuration of stream {}")
-    async def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
+    async def stream_config(self, stream: StreamName) -> StreamConfiguration:
         """Return a stream's scaling policy, retention policy and tags.
 
         :raises StreamNotFoundError: the stream does not exist.
@@ -454,10 +454,10 @@ class PravegaClient:
         :raises StreamNotFoundError: the stream does not exist.
         """
         name = self._resolve(stream)
-        configuration = await self.stream_configuration(name)
+        config = await self.stream_config(name)
         active = await self._core.controller.get_current_segments(name.scope, name.name)
         return StreamInfo(
-            configuration=configuration,
+            config=config,
             head=await self.head(name),
             tail=await self.tail(name),
             sealed=not active,
@@ -739,13 +739,13 @@ class PravegaClient:
     @overload
     @opening
     async def begin_transaction(
-        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
+        self, stream: StreamName, *, lease: float = DEFAULT_LEASE
     ) -> Transaction[bytes]: ...
 
     @overload
     @opening
     async def begin_transaction(
-        self, stream: StreamName, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+        self, stream: StreamName, *, serializer: Serializer[T], lease: float = DEFAULT_LEASE
     ) -> Transaction[T]: ...
 
     @opening
@@ -755,61 +755,61 @@ class PravegaClient:
         stream: StreamName,
         *,
         serializer: Serializer[Any] | None = None,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
     ) -> Transaction[Any]:
         """Begin a transaction: ``async with client.begin_transaction("s/t") as transaction``.
 
         :param serializer: makes payloads of what is written. By default events are bytes.
-        :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
-            renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
+        :param lease: seconds after which the server aborts the transaction unless the lease was
+            renewed; 10 to 600 on a server with default limits. The client renews the lease in the
             background while the transaction is open.
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
         """
         name = self._resolve(stream)
         convert = None if serializer is None else to_bytes(serializer, name)
-        created = await self._core.controller.create_transaction(name.scope, name.name, lease_ms)
+        created = await self._core.controller.create_transaction(name.scope, name.name, lease)
         self._remember_segments(name, created.txn_id, list(created.segments))
-        return open_transaction(self._core, name, created.txn_id, created.segments, lease_ms, convert)
+        return open_transaction(self._core, name, created.txn_id, created.segments, lease, convert)
 
     @overload
     @opening
-    async def transaction(
-        self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
+    async def resume_transaction(
+        self, stream: StreamName, txn_id: UUID, *, lease: float = DEFAULT_LEASE
     ) -> Transaction[bytes]: ...
 
     @overload
     @opening
-    async def transaction(
-        self, stream: StreamName, txn_id: UUID, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+    async def resume_transaction(
+        self, stream: StreamName, txn_id: UUID, *, serializer: Serializer[T], lease: float = DEFAULT_LEASE
     ) -> Transaction[T]: ...
 
     @opening
     @limited("resuming a transaction on stream {}")
-    async def transaction(
+    async def resume_transaction(
         self,
         stream: StreamName,
         txn_id: UUID,
         *,
         serializer: Serializer[Any] | None = None,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
     ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
         :param serializer: as for :meth:`begin_transaction`.
-        :param lease_ms: as for :meth:`begin_transaction`.
+        :param lease: as for :meth:`begin_transaction`.
         :raises TransactionNotOpenError: the transaction is committed or aborted, or about to be.
         :raises TransactionUnknownError: the controller has no record of it.
         """
         name = self._resolve(stream)
-        check_lease(lease_ms)
+        check_lease(lease)
         convert = None if serializer is None else to_bytes(serializer, name)
         status = await self.transaction_status(name, txn_id)
         if status is not TxnStatus.OPEN:
             raise await transaction.explain(self._core, name, txn_id, "resumed")
         segments = await self._transaction_segments(name, txn_id)
-        return open_transaction(self._core, name, txn_id, segments, lease_ms, convert)
+        return open_transaction(self._core, name, txn_id, segments, lease, convert)
 
     async def _transaction_segments(self, stream: ScopedStream, txn_id: UUID) -> list[SegmentWithRange]:
         """The segments of a transaction's epoch, with the transaction's own epoch half in their ids."""
@@ -891,14 +891,14 @@ class PravegaClient:
         return await self._core.controller.list_completed_transactions(name.scope, name.name)
 
     @limited("renewing a transaction on stream {}")
-    async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
+    async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease: float) -> bool:
         """Renew the lease of an open transaction by its id. Returns False if it is no longer open.
 
-        :param lease_ms: milliseconds from now.
+        :param lease: seconds from now.
         :raises TransactionError: the controller refused to renew the lease; the message has its reason.
         """
         name = self._resolve(stream)
-        status = await self._core.controller.ping_transaction(name.scope, name.name, txn_id, lease_ms)
+        status = await self._core.controller.ping_transaction(name.scope, name.name, txn_id, lease)
         if status.name == "OK":
             return True
         if status.name in ("COMMITTED", "ABORTED", "UNKNOWN"):
@@ -1352,33 +1352,31 @@ class PravegaClient:
     # --- key-value tables -----------------------------------------------------------------------
 
     @limited("creating key-value table {}")
-    async def create_key_value_table(
-        self, table: StreamName, configuration: KeyValueTableConfiguration
-    ) -> bool:
+    async def create_key_value_table(self, table: StreamName, config: KeyValueTableConfiguration) -> bool:
         """Create a key-value table. Returns False if it already exists.
 
         The configuration of an existing table is left unchanged.
 
-        :param configuration: the number of partitions and the key lengths. They cannot be changed later.
+        :param config: the number of partitions and the key lengths. They cannot be changed later.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: the scope cannot hold another table, because it has lost its list of tables.
         :raises InvalidArgumentError: the name or the configuration is invalid.
         """
         name = self._resolve(table)
-        check_configuration(name, configuration)
-        return await self._core.controller.create_key_value_table(name.scope, name.name, configuration)
+        check_config(name, config)
+        return await self._core.controller.create_key_value_table(name.scope, name.name, config)
 
     @limited("checking whether key-value table {} exists")
     async def key_value_table_exists(self, table: StreamName) -> bool:
         """Return whether the key-value table exists."""
         try:
-            await self.key_value_table_configuration(table)
+            await self.key_value_table_config(table)
         except KeyValueTableNotFoundError:
             return False
         return True
 
     @limited("fetching the configuration of key-value table {}")
-    async def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
+    async def key_value_table_config(self, table: StreamName) -> KeyValueTableConfiguration:
         """Return the number of partitions and the key lengths of a table.
 
         :raises KeyValueTableNotFoundError: the table does not exist.

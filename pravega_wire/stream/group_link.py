@@ -62,6 +62,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.marks import mark_stream
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.support.checks import milliseconds
 from pravega_wire.values.groups import (
     OnlineReader,
     OnlineReaders,
@@ -117,8 +118,8 @@ def to_controller(group: ScopedStream, config: ReaderGroupConfig) -> ReaderGroup
         name=group.name,
         starts=cuts(config.starts),
         ends=cuts(config.ends),
-        group_refresh_ms=config.group_refresh_ms,
-        automatic_checkpoint_ms=config.automatic_checkpoint_ms,
+        group_refresh_ms=milliseconds(config.group_refresh_interval),
+        automatic_checkpoint_ms=milliseconds(config.automatic_checkpoint_interval),
         max_outstanding_checkpoints=config.max_outstanding_checkpoints,
         retention_type=config.retention.value,
         generation=config.generation,
@@ -141,8 +142,8 @@ def from_controller(stored: ReaderGroupConfiguration) -> ReaderGroupConfig:
     return ReaderGroupConfig(
         cuts(stored.starts),
         cuts(stored.ends),
-        stored.group_refresh_ms,
-        stored.automatic_checkpoint_ms,
+        stored.group_refresh_ms / 1000,
+        stored.automatic_checkpoint_ms / 1000,
         stored.max_outstanding_checkpoints,
         RetentionType(stored.retention_type),
         stored.generation,
@@ -301,7 +302,7 @@ class StreamWatermarks:
         if self._marks is None:
             self._marks = await RevisionedStream.open(self._core, mark_stream(self.stream), BytesSerializer())
         if self._read_to is None:
-            self._read_to = await self._marks.fetch_oldest_revision()
+            self._read_to = await self._marks.oldest_revision()
         found = []
         read_to = self._read_to
         reader = await self._marks.read_from(read_to)

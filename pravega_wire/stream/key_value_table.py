@@ -189,18 +189,18 @@ class _Segment:
         self.table = table
 
 
-def check_configuration(name: ScopedStream, configuration: KeyValueTableConfiguration) -> None:
+def check_config(name: ScopedStream, config: KeyValueTableConfiguration) -> None:
     """Check the values that a controller would accept and a segment store would reject.
 
     :raises InvalidArgumentError: a number is out of range.
     """
-    primary, secondary = configuration.primary_key_length, configuration.secondary_key_length
+    primary, secondary = config.primary_key_length, config.secondary_key_length
     for field, lowest in (
         ("partition_count", 1), ("primary_key_length", 1), ("secondary_key_length", 0),
         ("rollover_size_bytes", 0),
     ):  # fmt: skip
         highest = INT64_MAX if field == "rollover_size_bytes" else INT32_MAX
-        check_count(f"key-value table {name}: {field}", getattr(configuration, field), lowest, highest)
+        check_count(f"key-value table {name}: {field}", getattr(config, field), lowest, highest)
     if primary < 1 or secondary < 0 or primary + secondary > MAX_KEY_BYTES:
         raise InvalidArgumentError(
             f"key-value table {name}: a primary key must have at least 1 byte, a secondary key at least 0, "
@@ -270,7 +270,7 @@ class KeyValueTable(Generic[P, S, V]):
         self,
         core: ClientCore,
         name: ScopedStream,
-        configuration: KeyValueTableConfiguration,
+        config: KeyValueTableConfiguration,
         segments: Sequence[_Segment],
         primary_keys: Serializer[P],
         secondary_keys: Serializer[S],
@@ -278,7 +278,7 @@ class KeyValueTable(Generic[P, S, V]):
     ) -> None:
         self._core = core
         self._name = name
-        self._configuration = configuration
+        self._config = config
         self._segments = sorted(segments, key=lambda segment: segment.high)
         # Rounding may leave the last range short of 1; every position must have a segment.
         self._segments[-1].high = math.inf
@@ -316,7 +316,7 @@ class KeyValueTable(Generic[P, S, V]):
             ("secondary_keys", secondary_keys),
         ):
             check_serializer(f"key-value table {name}: {argument}", given)
-        configuration = await core.controller.get_key_value_table_configuration(name.scope, name.name)
+        config = await core.controller.get_key_value_table_configuration(name.scope, name.name)
         found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
         if not found:
             raise DecodeError(
@@ -331,7 +331,7 @@ class KeyValueTable(Generic[P, S, V]):
             target = SegmentTarget.of(segment_name(name.scope, parts, each.segment_id), token)
             table = TableSegment(core.stores, target, sole_writer=sole_writer)
             segments.append(_Segment(each.segment_id, each.high, table))
-        return cls(core, name, configuration, segments, primary_keys, secondary_keys, values)
+        return cls(core, name, config, segments, primary_keys, secondary_keys, values)
 
     def __repr__(self) -> str:
         return f"<KeyValueTable {self._name}, {len(self._segments)} partitions>"
@@ -342,9 +342,9 @@ class KeyValueTable(Generic[P, S, V]):
         return self._name
 
     @property
-    def configuration(self) -> KeyValueTableConfiguration:
+    def config(self) -> KeyValueTableConfiguration:
         """The number of partitions and the key lengths."""
-        return self._configuration
+        return self._config
 
     # --- keys and values as bytes ---------------------------------------------------------------
 
@@ -372,14 +372,14 @@ class KeyValueTable(Generic[P, S, V]):
 
     def _primary_bytes(self, primary: P) -> bytes:
         data = self._bytes("primary key", self._primary_keys, primary)
-        return self._checked("primary key", data, self._configuration.primary_key_length)
+        return self._checked("primary key", data, self._config.primary_key_length)
 
     def _secondary_bytes(self, secondary: S) -> bytes:
         data = self._bytes("secondary key", self._secondary_keys, secondary)
-        return self._checked("secondary key", data, self._configuration.secondary_key_length)
+        return self._checked("secondary key", data, self._config.secondary_key_length)
 
     def _key_bytes(self, key: P | tuple[P, S]) -> bytes:
-        if self._configuration.secondary_key_length:
+        if self._config.secondary_key_length:
             if not (isinstance(key, tuple) and len(key) == 2):
                 raise InvalidArgumentError(
                     f"key-value table {self._name} has secondary keys: a key must be a pair "
@@ -408,8 +408,8 @@ class KeyValueTable(Generic[P, S, V]):
         )
 
     def _key_of(self, data: bytes) -> TableKey[P, S]:
-        length = self._configuration.primary_key_length
-        if len(data) != length + self._configuration.secondary_key_length:
+        length = self._config.primary_key_length
+        if len(data) != length + self._config.secondary_key_length:
             raise DecodeError(
                 f"key-value table {self._name} returned a key of {len(data)} bytes, which is not its length",
                 scope=self._name.scope,
@@ -431,7 +431,7 @@ class KeyValueTable(Generic[P, S, V]):
         return self._segments[bisect_left(self._highs, hash_bytes_to_range(primary))]
 
     def _segment_of_key(self, data: bytes) -> _Segment:
-        return self._segment_of(data[: self._configuration.primary_key_length])
+        return self._segment_of(data[: self._config.primary_key_length])
 
     # --- errors ---------------------------------------------------------------------------------
 
@@ -694,7 +694,7 @@ class KeyValueTable(Generic[P, S, V]):
         )
         if not changes:
             return []
-        length = self._configuration.primary_key_length
+        length = self._config.primary_key_length
         if len({change.key[:length] for change in changes}) > 1:
             raise MixedPrimaryKeysError(
                 f"key-value table {self._name}: all changes of one update must have the same primary key",
@@ -895,14 +895,14 @@ class KeyValueTable(Generic[P, S, V]):
             self._refuse("a range of secondary keys needs a primary key (primary=)")
         if secondary_bounded and secondary_prefix:
             self._refuse("at most one of secondary_between and secondary_prefix may be given")
-        length = self._configuration.primary_key_length
+        length = self._config.primary_key_length
         if primary is not None:
             first = last = self._primary_bytes(primary)
         elif bounded:
             first, last = self._bounds(between, self._primary_bytes, length)
         else:
             first, last = self._padded("primary", prefix, length)
-        length = self._configuration.secondary_key_length
+        length = self._config.secondary_key_length
         if secondary_bounded:
             low, high = self._bounds(secondary_between, self._secondary_bytes, length)
         else:
@@ -943,7 +943,7 @@ class KeyValueTable(Generic[P, S, V]):
                 )
             following = _following(after)
             first = None if following is None else max(chosen.first, following)
-        length = self._configuration.primary_key_length
+        length = self._config.primary_key_length
         segments = self._segments
         if chosen.first[:length] == chosen.last[:length]:
             segments = [self._segment_of(chosen.first[:length])]
@@ -960,7 +960,7 @@ class KeyValueTable(Generic[P, S, V]):
 
         :raises InvalidArgumentError: the table has no secondary keys.
         """
-        if not self._configuration.secondary_key_length:
+        if not self._config.secondary_key_length:
             self._refuse("it has no secondary keys, so it has no families")
         self._primary_bytes(primary)
         return TableFamily(self, primary)

@@ -36,7 +36,7 @@ async def watermarks(core: ClientCore, stream: ScopedStream) -> list[Watermark]:
             f"stream {stream} does not exist", scope=stream.scope, stream=stream.name
         ) from error
     try:
-        reader = await marks.read_from(await marks.fetch_oldest_revision())
+        reader = await marks.read_from(await marks.oldest_revision())
         try:
             return [decode_watermark(payload) async for _, payload in reader]
         finally:

@@ -229,7 +229,7 @@ async def _withdraw(core: ClientCore, group: ScopedStream, group_id: UUID) -> No
                 or await synchronizer.fetch_updates() is not None
             ):
                 return
-            start = await records.fetch_oldest_revision()
+            start = await records.oldest_revision()
             # A first state is written on condition that nothing is before it. This record changes nothing.
             if await records.write_conditionally(start, UpdateRecord(()).encode()) is None:
                 await records.wait_beyond(start)
@@ -241,8 +241,8 @@ async def _withdraw(core: ClientCore, group: ScopedStream, group_id: UUID) -> No
 
 def _differences(stored: ReaderGroupConfig, wanted: ReaderGroupConfig) -> str:
     names = (
-        "starts", "ends", "group_refresh_ms", "automatic_checkpoint_ms", "max_outstanding_checkpoints",
-        "retention",
+        "starts", "ends", "group_refresh_interval", "automatic_checkpoint_interval",
+        "max_outstanding_checkpoints", "retention",
     )  # fmt: skip
     return "; ".join(
         f"{name} is {_shown(getattr(stored, name))}, not {_shown(getattr(wanted, name))}"

@@ -60,7 +60,7 @@ class RevisionedStream(Generic[T]):
     Example::
 
         async with client.revisioned_stream("demo/settings") as stream:
-            latest = await stream.fetch_latest_revision()
+            latest = await stream.latest_revision()
             revision = await stream.write_conditionally(latest, b"limit=10")
             if revision is None:
                 print("another process has written in between")
@@ -129,12 +129,12 @@ class RevisionedStream(Generic[T]):
         return revision.offset
 
     @limited("fetching the newest revision of {self.stream}")
-    async def fetch_latest_revision(self) -> Revision:
+    async def latest_revision(self) -> Revision:
         """Return the revision after the newest value."""
         return self._revision((await self._info()).write_offset)
 
     @limited("fetching the oldest revision of {self.stream}")
-    async def fetch_oldest_revision(self) -> Revision:
+    async def oldest_revision(self) -> Revision:
         """Return the revision before the oldest value: reading from it reads everything."""
         return self._revision((await self._info()).start_offset)
 
@@ -272,12 +272,12 @@ class RevisionedStream(Generic[T]):
         """Append ``value`` regardless of earlier values. Returns its revision."""
         # The conditional append is used here too: it returns the revision and never stores a value twice.
         while True:
-            revision = await self.write_conditionally(await self.fetch_latest_revision(), value)
+            revision = await self.write_conditionally(await self.latest_revision(), value)
             if revision is not None:
                 return revision
 
     @limited("reading the mark of {self.stream}")
-    async def get_mark(self) -> Revision | None:
+    async def mark(self) -> Revision | None:
         """Return the mark, or None if none is set."""
         with self._waiters.waiting():
             value = await self._metadata.attribute(MARK_ATTRIBUTE)
@@ -353,7 +353,7 @@ class RevisionReader(Generic[T]):
     Example::
 
         async with client.revisioned_stream("demo/settings") as stream:
-            oldest = await stream.fetch_oldest_revision()
+            oldest = await stream.oldest_revision()
             async with stream.read_from(oldest) as reader:
                 async for revision, value in reader:
                     print(revision.offset, value)

@@ -248,7 +248,7 @@ class StateSynchronizer(Generic[S, I, U]):
         known = self._revision
         if known is None:
             # Fetched first, so that everything written from now on is beyond it.
-            known = await self._log.fetch_latest_revision()
+            known = await self._log.latest_revision()
             await self.fetch_updates()
             if self._initialized:
                 return self._state
@@ -257,8 +257,8 @@ class StateSynchronizer(Generic[S, I, U]):
 
     async def _beginning(self) -> Revision:
         """The revision to start reading from without any prior state."""
-        mark = await self._log.get_mark()
-        oldest = await self._log.fetch_oldest_revision()
+        mark = await self._log.mark()
+        oldest = await self._log.oldest_revision()
         # A truncation outside a compaction may have passed the mark.
         return oldest if mark is None or mark < oldest else mark
 
@@ -337,7 +337,7 @@ class StateSynchronizer(Generic[S, I, U]):
         if await self._fetch():
             return False
         payload = await self._run(self._initial, initial)
-        start = await self._log.fetch_oldest_revision()
+        start = await self._log.oldest_revision()
         revision = await self._log.write_conditionally(start, payload)
         if revision is None:
             # The store rejects an append that lost the race before the winning value can be read: wait.
@@ -479,7 +479,7 @@ class StateSynchronizer(Generic[S, I, U]):
                 if self._revision is not None and self._revision < written:
                     self._revision = written
                 break
-        before = await self._log.get_mark()
+        before = await self._log.mark()
         if before is not None and start <= before:
             return
         if await self._log.compare_and_set_mark(before, start) and before is not None:
@@ -498,7 +498,7 @@ class StateSynchronizer(Generic[S, I, U]):
     async def bytes_since_compaction(self) -> int:
         """Return the number of bytes that a process has to read if it joins now."""
         begin = await self._beginning()
-        return (await self._log.fetch_latest_revision()).offset - begin.offset
+        return (await self._log.latest_revision()).offset - begin.offset
 
     async def aclose(self) -> None:
         """Release the connection. Tasks that wait in a call get :class:`ClosedError`."""

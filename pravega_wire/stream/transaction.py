@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, Self, cast
+from typing import Any, Final, Generic, NamedTuple, Self, cast
 from uuid import UUID, uuid4
 
 import trio
@@ -49,10 +49,10 @@ from pravega_wire.transport.limits import NO_TIME, is_hurried, limited, note_pro
 from pravega_wire.values.naming import segment_name, transaction_segment_name
 from pravega_wire.values.types import ScopedStream
 
-__all__ = ["DEFAULT_LEASE_MS", "StagedBytes", "StagingWriter", "Transaction"]
+__all__ = ["DEFAULT_LEASE", "StagedBytes", "StagingWriter", "Transaction"]
 
-DEFAULT_LEASE_MS = 599_999
-"""Lease of a transaction in milliseconds, the same as the Java client's default."""
+DEFAULT_LEASE: Final = 599.999
+"""Lease of a transaction in seconds, the same as the Java client's default."""
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class Transaction(Generic[Value]):
             await transaction.write_event(b"21.6", "sensor-8")
             await transaction.commit()
 
-    :ivar txn_id: its id. Another process can resume it with :meth:`PravegaClient.transaction`.
+    :ivar txn_id: its id. Another process can resume it with :meth:`PravegaClient.resume_transaction`.
     :ivar epoch: the epoch of the stream in which it began.
     """
 
@@ -167,12 +167,12 @@ class Transaction(Generic[Value]):
         stream: ScopedStream,
         txn_id: UUID,
         segments: Sequence[SegmentWithRange],
-        lease_ms: int,
+        lease: float,
     ) -> None:
         self.stream = stream
         self.txn_id = txn_id
         self.segments = tuple(segments)
-        self.lease_ms = lease_ms
+        self.lease = lease
         self._core = core
         self._writer: _TransactionWriter | None = None
         self._open = True
@@ -201,13 +201,12 @@ class Transaction(Generic[Value]):
 
     @trio.lowlevel.enable_ki_protection
     async def _keep_alive(self) -> None:
-        lease = self.lease_ms / 1000
-        period = lease / max(1.0, math.sqrt(lease))
+        period = self.lease / max(1.0, math.sqrt(self.lease))
         with self._pinging:
             while True:
                 await trio.sleep(period)
                 try:
-                    await self._ping(self.lease_ms)
+                    await self._ping(self.lease)
                 except (TransactionNotOpenError, TransactionUnknownError) as error:
                     self._lost = error
                     return
@@ -216,9 +215,9 @@ class Transaction(Generic[Value]):
                     # outlasts several attempts; if it expires, the commit reports that.
                     continue
 
-    async def _ping(self, lease_ms: int) -> None:
+    async def _ping(self, lease: float) -> None:
         status = await self._core.controller.ping_transaction(
-            self.stream.scope, self.stream.name, self.txn_id, lease_ms
+            self.stream.scope, self.stream.name, self.txn_id, lease
         )
         if status is PingStatus.OK:
             return
@@ -233,15 +232,15 @@ class Transaction(Generic[Value]):
         )
 
     @limited("renewing transaction {self.txn_id} on {self.stream}")
-    async def ping(self, lease_ms: int | None = None) -> None:
+    async def ping(self, lease: float | None = None) -> None:
         """Renew the lease now.
 
-        :param lease_ms: milliseconds from now. The default is the transaction's lease.
+        :param lease: seconds from now. The default is the transaction's lease.
         :raises TransactionExpiredError: the transaction was aborted; its lease may have expired.
         :raises TransactionNotOpenError: the transaction is committed.
         :raises TransactionUnknownError: the controller has no record of it.
         """
-        await self._ping(self.lease_ms if lease_ms is None else lease_ms)
+        await self._ping(self.lease if lease is None else lease)
 
     def _not_open(
         self, status: str | None, what: str, kind: type[TransactionNotOpenError] = TransactionNotOpenError
@@ -446,7 +445,7 @@ class Transaction(Generic[Value]):
         elif self._open:
             doing = (
                 f"aborting transaction {self.txn_id} on {self.stream} on leaving its block (otherwise its "
-                f"lease of {self.lease_ms / 1000:g} s ends it)"
+                f"lease of {self.lease:g} s ends it)"
             )
             reason: object = NO_TIME
             try:
@@ -459,7 +458,7 @@ class Transaction(Generic[Value]):
             if not aborted:
                 log.warning(
                     "transaction %s on %s was not aborted on leaving its block; its lease of %g s ends it: "
-                    "%s", self.txn_id, self.stream, self.lease_ms / 1000, reason,
+                    "%s", self.txn_id, self.stream, self.lease, reason,
                 )  # fmt: skip
             if error is None:
                 await trio.lowlevel.checkpoint()
@@ -488,7 +487,7 @@ def open_transaction(
     stream: ScopedStream,
     txn_id: UUID,
     segments: Sequence[SegmentWithRange],
-    lease_ms: int,
+    lease: float,
     to_bytes: Callable[[Any], bytes] | None,
 ) -> Transaction[Any]:
     """A transaction that was begun.
@@ -496,8 +495,8 @@ def open_transaction(
     :param to_bytes: makes payloads of the values to write; None: they are payloads.
     """
     if to_bytes is None:
-        return Transaction(core, stream, txn_id, segments, lease_ms)
-    transaction: _ValueTransaction[Any] = _ValueTransaction(core, stream, txn_id, segments, lease_ms)
+        return Transaction(core, stream, txn_id, segments, lease)
+    transaction: _ValueTransaction[Any] = _ValueTransaction(core, stream, txn_id, segments, lease)
     transaction._to_bytes = to_bytes
     return transaction
 

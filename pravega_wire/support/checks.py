@@ -36,6 +36,7 @@ __all__ = [
     "check_several",
     "check_text",
     "check_uuid",
+    "milliseconds",
     "read_json",
     "shown",
 ]
@@ -79,21 +80,26 @@ def check_bytes(name: str, value: object) -> int:
     return check_count(name, value, unit="bytes")
 
 
-def check_seconds(name: str, value: object, *, zero: bool = False, infinite: bool = False) -> float:
+def check_seconds(
+    name: str, value: object, *, zero: bool = False, infinite: bool = False, negative: bool = False
+) -> float:
     """Check that ``value`` is a finite, positive number of seconds, and return it.
 
     :param name: name of the argument or setting, for the message.
     :param value: the value to check.
     :param zero: whether 0 is allowed.
     :param infinite: whether infinity is allowed.
+    :param negative: whether negative numbers are allowed.
     :raises InvalidArgumentError: the value is not such a number.
     """
-    number = -1.0 if isinstance(value, bool) or not isinstance(value, int | float) else value
+    number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else value
     # Every comparison with NaN is false.
-    if (number >= 0 if zero else number > 0) and (infinite or number < math.inf):
+    high_enough = number > -math.inf if negative else number >= 0 if zero else number > 0
+    if high_enough and (infinite or number < math.inf):
         return number
-    finite, limit = "" if infinite else "finite ", "of at least" if zero else "greater than"
-    raise InvalidArgumentError(f"{name} must be a {finite}number of seconds {limit} 0, not {shown(value)}")
+    finite = "" if infinite else "finite "
+    limit = "" if negative else " of at least 0" if zero else " greater than 0"
+    raise InvalidArgumentError(f"{name} must be a {finite}number of seconds{limit}, not {shown(value)}")
 
 
 def check_flag(name: str, value: object) -> bool:
@@ -232,16 +238,23 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def check_lease(lease_ms: int) -> None:
-    """Check a transaction's lease in milliseconds against the limits of a server with default settings.
+def milliseconds(seconds: float) -> int:
+    """Return a duration as the protocols have it: whole milliseconds in an int64."""
+    return max(-INT64_MAX, min(INT64_MAX, round(seconds * 1000)))
 
+
+def check_lease(lease: float) -> int:
+    """Check a transaction's lease in seconds against the limits of a server with default settings.
+
+    :returns: the lease in milliseconds.
     :raises InvalidArgumentError: it is not within the limits.
     """
-    check_count("lease_ms", lease_ms)
-    if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
+    found = milliseconds(check_seconds("lease", lease))
+    if not MIN_LEASE_MS <= found <= MAX_LEASE_MS:
         raise InvalidArgumentError(
-            f"lease_ms must be between {MIN_LEASE_MS} and {MAX_LEASE_MS} milliseconds, not {lease_ms}"
+            f"lease must be from {MIN_LEASE_MS // 1000} to {MAX_LEASE_MS // 1000} seconds, not {lease:g}"
         )
+    return found
 
 
 def _finite(text: str) -> float:

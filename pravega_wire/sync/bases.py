@@ -651,7 +651,7 @@ class KeyValueTableBase(Handle, Generic[P, S, V]):
         :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
             :meth:`family`.
         """
-        if self._twin.configuration.secondary_key_length:
+        if self._twin.config.secondary_key_length:
             raise InvalidArgumentError(
                 f"key-value table {self._twin.name}: it has secondary keys: use mapping_of_pairs(), or "
                 "mapping() of a family"
@@ -938,7 +938,7 @@ class PravegaClientBase(Handle):
     ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
         """The serializer runs in the thread that writes."""
         convert = None if serializer is None else to_bytes(serializer, stream)
-        resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.transaction)
+        resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.resume_transaction)
         return self._call(timeout, resume, stream, txn_id, **options), None, convert
 
     def _follow_events(

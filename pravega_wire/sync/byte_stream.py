@@ -71,13 +71,13 @@ class ByteStreamWriter(io.RawIOBase):
         """Delete the bytes before ``offset``. (The ``truncate`` of a file deletes the bytes after it.)"""
         self._portal.within(timeout, self._twin.truncate, offset)
 
-    def fetch_head(self, *, timeout: float | None = None) -> int:
+    def head(self, *, timeout: float | None = None) -> int:
         """Return the first offset that can be read."""
-        return self._portal.within(timeout, self._twin.fetch_head)
+        return self._portal.within(timeout, self._twin.head)
 
-    def fetch_tail(self, *, timeout: float | None = None) -> int:
+    def tail(self, *, timeout: float | None = None) -> int:
         """Return the offset after the last stored byte."""
-        return self._portal.within(timeout, self._twin.fetch_tail)
+        return self._portal.within(timeout, self._twin.tail)
 
     def close(self, *, timeout: float | None = None) -> None:
         """Flush and close.
@@ -152,19 +152,19 @@ class ByteStreamReader(io.RawIOBase):
         if whence == io.SEEK_CUR:
             offset += self._twin.offset
         elif whence == io.SEEK_END:
-            offset += self.fetch_tail(timeout=timeout)
+            offset += self.tail(timeout=timeout)
         elif whence != io.SEEK_SET:
             raise InvalidArgumentError(f"whence must be 0, 1 or 2, not {whence}")
         self._portal.within(timeout, self._twin.seek, offset)
         return offset
 
-    def fetch_head(self, *, timeout: float | None = None) -> int:
+    def head(self, *, timeout: float | None = None) -> int:
         """Return the first offset that can be read."""
-        return self._portal.within(timeout, self._twin.fetch_head)
+        return self._portal.within(timeout, self._twin.head)
 
-    def fetch_tail(self, *, timeout: float | None = None) -> int:
+    def tail(self, *, timeout: float | None = None) -> int:
         """Return the offset after the last stored byte."""
-        return self._portal.within(timeout, self._twin.fetch_tail)
+        return self._portal.within(timeout, self._twin.tail)
 
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connection."""

@@ -42,7 +42,7 @@ from pravega_wire.stream.routing import RoutedWriter as AsyncRoutedWriter
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
 from pravega_wire.stream.together import RangesReader as AsyncRangesReader
-from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagedBytes
+from pravega_wire.stream.transaction import DEFAULT_LEASE, StagedBytes
 from pravega_wire.stream.transaction import StagingWriter as AsyncStagingWriter
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.bases import (
@@ -241,24 +241,20 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.list_scopes)
 
     def create_stream(
-        self,
-        stream: StreamName,
-        configuration: StreamConfiguration | int = 1,
-        *,
-        timeout: float | None = None,
+        self, stream: StreamName, config: StreamConfiguration | int = 1, *, timeout: float | None = None
     ) -> bool:
         """Create a stream. Returns False if it already exists; its configuration is then left unchanged.
 
-        :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
+        :param config: a :class:`StreamConfiguration`, or an int for that many fixed segments.
         :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises InvalidArgumentError: the stream's name or the configuration is invalid.
         :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
         """
-        return self._call(timeout, self._twin.create_stream, stream, configuration)
+        return self._call(timeout, self._twin.create_stream, stream, config)
 
     def update_stream(
-        self, stream: StreamName, configuration: StreamConfiguration, *, timeout: float | None = None
+        self, stream: StreamName, config: StreamConfiguration, *, timeout: float | None = None
     ) -> None:
         """Replace the whole configuration of a stream.
 
@@ -268,7 +264,7 @@ class PravegaClient(PravegaClientBase):
         :raises ScopeBrokenError: the controller cannot record the tags, because the scope has lost its table
             of tags. The stream can be written and read, but no longer changed, sealed or deleted.
         """
-        self._call(timeout, self._twin.update_stream, stream, configuration)
+        self._call(timeout, self._twin.update_stream, stream, config)
 
     def seal_stream(self, stream: StreamName, *, timeout: float | None = None) -> None:
         """Seal a stream, so that it takes no more events. Sealing a sealed stream does nothing.
@@ -312,15 +308,13 @@ class PravegaClient(PravegaClientBase):
         """
         return self._call(timeout, self._twin.list_streams, scope, tag=tag, internal=internal)
 
-    def stream_configuration(
-        self, stream: StreamName, *, timeout: float | None = None
-    ) -> StreamConfiguration:
+    def stream_config(self, stream: StreamName, *, timeout: float | None = None) -> StreamConfiguration:
         """Return a stream's scaling policy, retention policy and tags.
 
         :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
         """
-        return self._call(timeout, self._twin.stream_configuration, stream)
+        return self._call(timeout, self._twin.stream_config, stream)
 
     def stream_info(self, stream: StreamName, *, timeout: float | None = None) -> StreamInfo:
         """Return a stream's configuration, head and tail, and whether it is sealed.
@@ -588,7 +582,7 @@ class PravegaClient(PravegaClientBase):
 
     @overload
     def begin_transaction(
-        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS, timeout: float | None = None
+        self, stream: StreamName, *, lease: float = DEFAULT_LEASE, timeout: float | None = None
     ) -> Transaction[bytes]: ...
 
     @overload
@@ -597,7 +591,7 @@ class PravegaClient(PravegaClientBase):
         stream: StreamName,
         *,
         serializer: Serializer[T],
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
         timeout: float | None = None,
     ) -> Transaction[T]: ...
 
@@ -606,7 +600,7 @@ class PravegaClient(PravegaClientBase):
         stream: StreamName,
         *,
         serializer: Serializer[Any] | None = None,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
         timeout: float | None = None,
     ) -> Transaction[Any]:
         """Begin a transaction: ``with client.begin_transaction("s/t") as transaction``.
@@ -614,8 +608,8 @@ class PravegaClient(PravegaClientBase):
         The serializer runs in the thread that writes.
 
         :param serializer: makes payloads of what is written. By default events are bytes.
-        :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
-            renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
+        :param lease: seconds after which the server aborts the transaction unless the lease was
+            renewed; 10 to 600 on a server with default limits. The client renews the lease in the
             background while the transaction is open.
         :param timeout: the longest time that this call may take, in seconds.
         :raises StreamNotFoundError: the stream does not exist.
@@ -623,53 +617,53 @@ class PravegaClient(PravegaClientBase):
         """
         return Transaction(
             self._portal,
-            *(self._begin_transaction(stream, serializer=serializer, lease_ms=lease_ms, timeout=timeout)),
+            *(self._begin_transaction(stream, serializer=serializer, lease=lease, timeout=timeout)),
         )
 
     @overload
-    def transaction(
-        self,
-        stream: StreamName,
-        txn_id: UUID,
-        *,
-        lease_ms: int = DEFAULT_LEASE_MS,
-        timeout: float | None = None,
+    def resume_transaction(
+        self, stream: StreamName, txn_id: UUID, *, lease: float = DEFAULT_LEASE, timeout: float | None = None
     ) -> Transaction[bytes]: ...
 
     @overload
-    def transaction(
+    def resume_transaction(
         self,
         stream: StreamName,
         txn_id: UUID,
         *,
         serializer: Serializer[T],
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
         timeout: float | None = None,
     ) -> Transaction[T]: ...
 
-    def transaction(
+    def resume_transaction(
         self,
         stream: StreamName,
         txn_id: UUID,
         *,
         serializer: Serializer[Any] | None = None,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease: float = DEFAULT_LEASE,
         timeout: float | None = None,
     ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
-        The serializer runs in the thread that writes.
-
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
         :param serializer: as for :meth:`begin_transaction`.
-        :param lease_ms: as for :meth:`begin_transaction`.
+        :param lease: as for :meth:`begin_transaction`.
         :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionNotOpenError: the transaction is committed or aborted, or about to be.
         :raises TransactionUnknownError: the controller has no record of it.
         """
         return Transaction(
             self._portal,
-            *(self._transaction(stream, txn_id, serializer=serializer, lease_ms=lease_ms, timeout=timeout)),
+            self._call(
+                timeout,
+                cast("Any", self._twin.resume_transaction),
+                stream,
+                txn_id,
+                serializer=serializer,
+                lease=lease,
+            ),
         )
 
     def transaction_status(
@@ -735,15 +729,15 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.completed_transactions, stream)
 
     def ping_transaction(
-        self, stream: StreamName, txn_id: UUID, *, lease_ms: int, timeout: float | None = None
+        self, stream: StreamName, txn_id: UUID, *, lease: float, timeout: float | None = None
     ) -> bool:
         """Renew the lease of an open transaction by its id. Returns False if it is no longer open.
 
-        :param lease_ms: milliseconds from now.
+        :param lease: seconds from now.
         :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionError: the controller refused to renew the lease; the message has its reason.
         """
-        return self._call(timeout, self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
+        return self._call(timeout, self._twin.ping_transaction, stream, txn_id, lease=lease)
 
     def staging_writer(
         self,
@@ -1180,19 +1174,19 @@ class PravegaClient(PravegaClientBase):
         )
 
     def create_key_value_table(
-        self, table: StreamName, configuration: KeyValueTableConfiguration, *, timeout: float | None = None
+        self, table: StreamName, config: KeyValueTableConfiguration, *, timeout: float | None = None
     ) -> bool:
         """Create a key-value table. Returns False if it already exists.
 
         The configuration of an existing table is left unchanged.
 
-        :param configuration: the number of partitions and the key lengths. They cannot be changed later.
+        :param config: the number of partitions and the key lengths. They cannot be changed later.
         :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: the scope cannot hold another table, because it has lost its list of tables.
         :raises InvalidArgumentError: the name or the configuration is invalid.
         """
-        return self._call(timeout, self._twin.create_key_value_table, table, configuration)
+        return self._call(timeout, self._twin.create_key_value_table, table, config)
 
     def key_value_table_exists(self, table: StreamName, *, timeout: float | None = None) -> bool:
         """Return whether the key-value table exists.
@@ -1201,7 +1195,7 @@ class PravegaClient(PravegaClientBase):
         """
         return self._call(timeout, self._twin.key_value_table_exists, table)
 
-    def key_value_table_configuration(
+    def key_value_table_config(
         self, table: StreamName, *, timeout: float | None = None
     ) -> KeyValueTableConfiguration:
         """Return the number of partitions and the key lengths of a table.
@@ -1209,7 +1203,7 @@ class PravegaClient(PravegaClientBase):
         :param timeout: the longest time that this call may take, in seconds.
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
-        return self._call(timeout, self._twin.key_value_table_configuration, table)
+        return self._call(timeout, self._twin.key_value_table_config, table)
 
     def list_key_value_tables(
         self, scope: str | None = None, *, timeout: float | None = None
@@ -1621,7 +1615,7 @@ class Transaction(TransactionBase, Generic[Value]):
 
     @property
     def txn_id(self) -> UUID:
-        """Its id. Another process can resume it with :meth:`PravegaClient.transaction`."""
+        """Its id. Another process can resume it with :meth:`PravegaClient.resume_transaction`."""
         return self._twin.txn_id
 
     @property
@@ -1629,16 +1623,16 @@ class Transaction(TransactionBase, Generic[Value]):
         """The epoch of the stream in which the transaction began (int)."""
         return self._twin.epoch
 
-    def ping(self, lease_ms: int | None = None, *, timeout: float | None = None) -> None:
+    def ping(self, lease: float | None = None, *, timeout: float | None = None) -> None:
         """Renew the lease now.
 
-        :param lease_ms: milliseconds from now. The default is the transaction's lease.
+        :param lease: seconds from now. The default is the transaction's lease.
         :param timeout: the longest time that this call may take, in seconds.
         :raises TransactionExpiredError: the transaction was aborted; its lease may have expired.
         :raises TransactionNotOpenError: the transaction is committed.
         :raises TransactionUnknownError: the controller has no record of it.
         """
-        self._call(timeout, self._twin.ping, lease_ms)
+        self._call(timeout, self._twin.ping, lease)
 
     def write_event(
         self, event: Value, routing_key: str | None = None, *, timeout: float | None = None
@@ -2374,7 +2368,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
     Example::
 
         with client.revisioned_stream("demo/settings") as stream:
-            latest = stream.fetch_latest_revision()
+            latest = stream.latest_revision()
             revision = stream.write_conditionally(latest, b"limit=10")
             if revision is None:
                 print("another process has written in between")
@@ -2382,19 +2376,19 @@ class RevisionedStream(RevisionedStreamBase[T]):
 
     _twin: AsyncRevisionedStream[bytes]
 
-    def fetch_latest_revision(self, *, timeout: float | None = None) -> Revision:
+    def latest_revision(self, *, timeout: float | None = None) -> Revision:
         """Return the revision after the newest value.
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        return self._call(timeout, self._twin.fetch_latest_revision)
+        return self._call(timeout, self._twin.latest_revision)
 
-    def fetch_oldest_revision(self, *, timeout: float | None = None) -> Revision:
+    def oldest_revision(self, *, timeout: float | None = None) -> Revision:
         """Return the revision before the oldest value: reading from it reads everything.
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        return self._call(timeout, self._twin.fetch_oldest_revision)
+        return self._call(timeout, self._twin.oldest_revision)
 
     def read_from(self, start: Revision, *, timeout: float | None = None) -> RevisionReader[T]:
         """Read the values after ``start``, up to the newest one at the time of this call.
@@ -2445,12 +2439,12 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """
         return self._write_unconditionally(value, timeout=timeout)
 
-    def get_mark(self, *, timeout: float | None = None) -> Revision | None:
+    def mark(self, *, timeout: float | None = None) -> Revision | None:
         """Return the mark, or None if none is set.
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        return self._call(timeout, self._twin.get_mark)
+        return self._call(timeout, self._twin.mark)
 
     def compare_and_set_mark(
         self, expected: Revision | None, new: Revision | None, *, timeout: float | None = None
@@ -2488,7 +2482,7 @@ class RevisionReader(RevisionReaderBase[T]):
     Example::
 
         with client.revisioned_stream("demo/settings") as stream:
-            oldest = stream.fetch_oldest_revision()
+            oldest = stream.oldest_revision()
             with stream.read_from(oldest) as reader:
                 for revision, value in reader:
                     print(revision.offset, value)
@@ -2666,9 +2660,9 @@ class KeyValueTable(KeyValueTableBase[P, S, V]):
         return self._twin.name
 
     @property
-    def configuration(self) -> KeyValueTableConfiguration:
+    def config(self) -> KeyValueTableConfiguration:
         """The number of partitions and the key lengths."""
-        return self._twin.configuration
+        return self._twin.config
 
     def get(self, key: P | tuple[P, S], *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
         """Return the entry of a key, or None if it does not exist.

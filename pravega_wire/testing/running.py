@@ -61,7 +61,7 @@ class PravegaServer:
 
         return PravegaConfig(
             controller_uri=self.controller_uri,
-            default_scope=scope,
+            scope=scope,
             credentials=None
             if self.username is None
             else Credentials.basic(self.username, self.password or ""),

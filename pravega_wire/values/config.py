@@ -309,7 +309,7 @@ SETTINGS: Final = (
         "scheme://host:port[,host:port...] of the controllers",
     ),
     Setting(
-        "default_scope",
+        "scope",
         "scope",
         "pravega.scope",
         "PRAVEGA_SCOPE",
@@ -483,7 +483,7 @@ class PravegaConfig:
 
         config = PravegaConfig(
             "tls://pravega.example:9090",
-            default_scope="demo",
+            scope="demo",
             credentials=Credentials.basic("analyst", "password"),
             trust_store="/etc/pravega/ca.pem",
             operation_timeout=30.0,
@@ -497,7 +497,7 @@ class PravegaConfig:
 
     :param controller_uri: ``scheme://host:port[,host:port...]`` with scheme ``tcp``, ``tls``, ``ssl``,
         ``pravega`` (discovery) or ``pravegas`` (discovery over TLS).
-    :param default_scope: scope for stream names without one, or None.
+    :param scope: scope for stream names without one, or None.
     :param credentials: credentials to send with each controller call, or None.
     :param trust_store: path of a PEM file with CA certificates, or None to use the system's certificates.
     :param validate_hostname: whether to check the server's name against its certificate (default True).
@@ -517,7 +517,7 @@ class PravegaConfig:
     """
 
     controller_uri: str = DEFAULT_CONTROLLER_URI
-    default_scope: str | None = None
+    scope: str | None = None
     credentials: Credentials | None = None
     trust_store: str | None = None
     validate_hostname: bool = True
@@ -528,8 +528,8 @@ class PravegaConfig:
 
     def __post_init__(self) -> None:
         parse_controller_uri(self.controller_uri)
-        if self.default_scope is not None:
-            validate_scope_name(check_text("setting default_scope", self.default_scope))
+        if self.scope is not None:
+            validate_scope_name(check_text("setting scope", self.scope))
         if self.credentials is not None and not isinstance(self.credentials, Credentials):
             raise InvalidArgumentError(
                 f"setting credentials must be Credentials or None, not {type(self.credentials).__name__}"
@@ -579,7 +579,7 @@ class PravegaConfig:
 
         :param controller_uri: as in :class:`PravegaConfig`; or several URIs with the same scheme, which are
             combined into one.
-        :param scope: the default scope (field ``default_scope``).
+        :param scope: the default scope (field ``scope``).
         :param credentials: as in :class:`PravegaConfig`.
         :param trust_store: as in :class:`PravegaConfig`.
         :param validate_hostname: as in :class:`PravegaConfig`.
@@ -596,7 +596,7 @@ class PravegaConfig:
         properties = {} if props is None else props
         arguments = {
             "controller_uri": None if controller_uri is None else _one_uri(controller_uri),
-            "default_scope": scope,
+            "scope": scope,
             "trust_store": trust_store,
             "validate_hostname": validate_hostname,
             "max_connections_per_store": max_connections_per_store,
@@ -773,12 +773,12 @@ class PravegaConfig:
             raise InvalidArgumentError(f"a stream name must be a string, not {type(stream).__name__}")
         if "/" in stream:
             return ScopedStream.parse(stream)
-        if self.default_scope is None:
+        if self.scope is None:
             raise InvalidArgumentError(
                 f"stream {stream!r} has no scope: write 'scope/{stream}' or set a default scope "
                 "(PRAVEGA_SCOPE, --scope, property pravega.scope)"
             )
-        return ScopedStream(self.default_scope, stream)
+        return ScopedStream(self.scope, stream)
 
     def resolve_scope(self, scope: str | None) -> str:
         """Return ``scope``, or the default scope if it is None or empty.
@@ -786,7 +786,7 @@ class PravegaConfig:
         :param scope: name of a scope, or None.
         :raises InvalidArgumentError: there is no default scope either.
         """
-        chosen = scope or self.default_scope
+        chosen = scope or self.scope
         if chosen is None:
             raise InvalidArgumentError(
                 "no scope given: pass one or set a default scope (PRAVEGA_SCOPE, --scope, property "
@@ -802,6 +802,6 @@ def config_of(
 ) -> PravegaConfig:
     """Return the configuration that the arguments of ``open_client`` describe."""
     if isinstance(config, PravegaConfig):
-        given: dict[str, Any] = {"default_scope": scope, "credentials": credentials}
+        given: dict[str, Any] = {"scope": scope, "credentials": credentials}
         return replace(config, **{name: value for name, value in given.items() if value is not None})
     return PravegaConfig.from_defaults(controller_uri=config, scope=scope, credentials=credentials)

@@ -36,13 +36,13 @@ class WatermarkAssigner:
     :meth:`EventReader.watermark` regularly.
 
     A *writer* that stops reporting times holds its stream back for the stream's
-    ``timestamp_aggregation_timeout_ms``; the controller enforces that. A *stream* whose time does not
-    advance, and in which the group makes no progress, holds the other streams back for ``idle_seconds``.
+    ``timestamp_aggregation_timeout``; the controller enforces that. A *stream* whose time does not
+    advance, and in which the group makes no progress, holds the other streams back for ``idle_after``.
 
     Example::
 
         await client.create_reader_group("sorting", ["readings"])
-        times = WatermarkAssigner(idle_seconds=30)
+        times = WatermarkAssigner(idle_after=30)
         order = EventTimeOrder(lambda event: int.from_bytes(event.value[:8]))  # milliseconds
         async with client.reader_group("sorting") as group, group.reader("one") as reader:
             while (event := await reader.read_event(timeout=1)) is not None:
@@ -52,8 +52,8 @@ class WatermarkAssigner:
                     for ready in order.release(watermark):
                         print(ready.value)
 
-    :param allowed_lateness_ms: how much older than their stream's time events may be, in the writers' unit.
-    :param idle_seconds: seconds after which an idle stream no longer holds the watermark back; by default it
+    :param allowed_lateness: how much older than their stream's time events may be, in the writers' unit.
+    :param idle_after: seconds after which an idle stream no longer holds the watermark back; by default it
         always does.
     :param every: smallest interval in seconds between requests for the time windows.
     :param clock: returns the current time in seconds.
@@ -63,17 +63,17 @@ class WatermarkAssigner:
     def __init__(
         self,
         *,
-        allowed_lateness_ms: int = 0,
-        idle_seconds: float | None = None,
+        allowed_lateness: int = 0,
+        idle_after: float | None = None,
         every: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        check_count("allowed_lateness_ms", allowed_lateness_ms, 0)
+        check_count("allowed_lateness", allowed_lateness, 0)
         check_seconds("every", every, zero=True)
-        if idle_seconds is not None:
-            check_seconds("idle_seconds", idle_seconds, zero=True)
-        self._lateness = allowed_lateness_ms
-        self._idle_seconds = idle_seconds
+        if idle_after is not None:
+            check_seconds("idle_after", idle_after, zero=True)
+        self._lateness = allowed_lateness
+        self._idle_seconds = idle_after
         self._every = every
         self._clock = clock
         self._progress: dict[ScopedStream, _Progress] = {}

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeAlias
 from uuid import UUID
 
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
-from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count, check_several
+from pravega_wire.support.checks import INT32_MAX, check_count, check_seconds, check_several, milliseconds
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
@@ -99,16 +99,16 @@ class ReaderGroupConfig:
     Example::
 
         config = ReaderGroupConfig.of(
-            [ScopedStream("demo", "readings")], automatic_checkpoint_ms=10_000
+            [ScopedStream("demo", "readings")], automatic_checkpoint_interval=10
         )
         await client.create_reader_group("dashboards", config)
 
     :param starts: the group's streams, each with the cut to start at; None starts at the stream's head.
     :param ends: the cuts to end at, for some or all of the streams; None (or no entry) means no end.
-    :param group_refresh_ms: interval in milliseconds at which a reader fetches the group's state, to see what
+    :param group_refresh_interval: seconds after which a reader fetches the group's state again, to see what
         the other readers do.
-    :param automatic_checkpoint_ms: interval in milliseconds between automatic checkpoints; zero or less turns
-        them off. Segments move between readers, and the successors of sealed segments are started, only at
+    :param automatic_checkpoint_interval: seconds between automatic checkpoints; zero or less turns them off.
+        Segments move between readers, and the successors of sealed segments are started, only at
         checkpoints.
     :param max_outstanding_checkpoints: largest number of named checkpoints in progress at the same time.
     :param retention: how the group keeps the retention policy of its streams from removing unread data; by
@@ -121,8 +121,8 @@ class ReaderGroupConfig:
 
     starts: Mapping[ScopedStream, StreamCut | None]
     ends: Mapping[ScopedStream, StreamCut | None] = field(default_factory=dict)
-    group_refresh_ms: int = 3000
-    automatic_checkpoint_ms: int = 30_000
+    group_refresh_interval: float = 3
+    automatic_checkpoint_interval: float = 30
     max_outstanding_checkpoints: int = 3
     retention: RetentionType = RetentionType.NONE
     generation: int = field(default=-1, compare=False)
@@ -135,8 +135,10 @@ class ReaderGroupConfig:
         if not self.starts:
             raise InvalidArgumentError("a reader group needs at least one stream")
         check_count("max_outstanding_checkpoints", self.max_outstanding_checkpoints, highest=INT32_MAX)
-        check_count("group_refresh_ms", self.group_refresh_ms, 0)
-        check_count("automatic_checkpoint_ms", self.automatic_checkpoint_ms, -INT64_MAX)
+        for name, negative in (("group_refresh_interval", False), ("automatic_checkpoint_interval", True)):
+            seconds = check_seconds(name, getattr(self, name), zero=True, negative=negative)
+            # As the servers keep it, so that what comes back from them is equal.
+            object.__setattr__(self, name, milliseconds(seconds) / 1000)
         if not isinstance(self.retention, RetentionType):
             raise InvalidArgumentError(f"retention must be a RetentionType, not {self.retention!r}")
         for cuts in (self.starts, self.ends):
@@ -167,8 +169,8 @@ class ReaderGroupConfig:
         streams: Start | Iterable[Start],
         *,
         ends: StreamCut | Iterable[StreamCut] = (),
-        group_refresh_ms: int = 3000,
-        automatic_checkpoint_ms: int = 30_000,
+        group_refresh_interval: float = 3,
+        automatic_checkpoint_interval: float = 30,
         max_outstanding_checkpoints: int = 3,
         retention: RetentionType = RetentionType.NONE,
     ) -> Self:
@@ -177,8 +179,8 @@ class ReaderGroupConfig:
         :param streams: streams to read from their heads, each a :class:`ScopedStream` or a full name
             ``"scope/stream"``; or stream cuts to read from. A single one needs no list.
         :param ends: stream cuts to end at, at most one for each stream.
-        :param group_refresh_ms: as in :class:`ReaderGroupConfig`.
-        :param automatic_checkpoint_ms: as in :class:`ReaderGroupConfig`.
+        :param group_refresh_interval: as in :class:`ReaderGroupConfig`.
+        :param automatic_checkpoint_interval: as in :class:`ReaderGroupConfig`.
         :param max_outstanding_checkpoints: as in :class:`ReaderGroupConfig`.
         :param retention: as in :class:`ReaderGroupConfig`.
         :raises ArgumentTypeError: one of the streams is neither of these.
@@ -189,8 +191,8 @@ class ReaderGroupConfig:
         return cls(
             starts,
             {cut.stream: cut for cut in cuts_of("ends", ends)},
-            group_refresh_ms,
-            automatic_checkpoint_ms,
+            group_refresh_interval,
+            automatic_checkpoint_interval,
             max_outstanding_checkpoints,
             retention,
         )
@@ -203,7 +205,7 @@ class ReaderGroupConfig:
     @property
     def automatic_checkpoints(self) -> bool:
         """True if the readers start checkpoints automatically."""
-        return self.automatic_checkpoint_ms > 0
+        return self.automatic_checkpoint_interval > 0
 
     def starting_at(self, cuts: StreamCut | Iterable[StreamCut]) -> Self:
         """Return a copy that starts at other cuts.
@@ -218,7 +220,7 @@ class ReaderGroupConfig:
         return replace(self, generation=generation, group_id=group_id)
 
     def __hash__(self) -> int:
-        return hash((tuple(sorted(self.starts)), self.group_refresh_ms, self.retention))
+        return hash((tuple(sorted(self.starts)), self.group_refresh_interval, self.retention))
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = (getattr(self, each.name) for each in fields(self))

@@ -13,7 +13,14 @@ from enum import Enum
 from typing import Self
 
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count, check_text
+from pravega_wire.support.checks import (
+    INT32_MAX,
+    INT64_MAX,
+    check_count,
+    check_seconds,
+    check_text,
+    milliseconds,
+)
 
 __all__ = ["RetentionPolicy", "RetentionType", "ScaleType", "ScalingPolicy", "StreamConfiguration"]
 
@@ -84,14 +91,17 @@ class ScalingPolicy:
         return cls(ScaleType.BY_RATE_IN_EVENTS_PER_SEC, target_rate, scale_factor, min_segments)
 
     @classmethod
-    def by_data_rate(cls, target_kbytes: int, scale_factor: int = 2, min_segments: int = 1) -> Self:
-        """Create a policy that scales by KiB per second.
+    def by_data_rate(cls, bytes_per_second: int, scale_factor: int = 2, min_segments: int = 1) -> Self:
+        """Create a policy that scales by bytes per second.
 
-        :param target_kbytes: KiB per second for one segment.
+        :param bytes_per_second: bytes per second for one segment: a multiple of 1024, the server's unit.
         :param scale_factor: number of segments into which a busy segment is split.
         :param min_segments: smallest number of segments.
         """
-        return cls(ScaleType.BY_RATE_IN_KBYTES_PER_SEC, target_kbytes, scale_factor, min_segments)
+        check_count("bytes_per_second", bytes_per_second, 1024, INT32_MAX * 1024, unit="bytes")
+        if bytes_per_second % 1024:
+            raise InvalidArgumentError(f"bytes_per_second must be a multiple of 1024, not {bytes_per_second}")
+        return cls(ScaleType.BY_RATE_IN_KBYTES_PER_SEC, bytes_per_second // 1024, scale_factor, min_segments)
 
 
 class RetentionType(Enum):
@@ -112,7 +122,7 @@ class RetentionPolicy:
 
     Example::
 
-        retention = RetentionPolicy.by_time(7 * 24 * 3600 * 1000)  # one week
+        retention = RetentionPolicy.by_time(7 * 24 * 3600)  # one week
 
     :param retention_type: whether the limits are ages or sizes.
     :param minimum: milliseconds or bytes to keep at least.
@@ -135,22 +145,23 @@ class RetentionPolicy:
             )
 
     @classmethod
-    def by_time(cls, milliseconds: int, maximum: int = INT64_MAX) -> Self:
+    def by_time(cls, seconds: float, maximum: float | None = None) -> Self:
         """Create a policy that keeps data by age.
 
-        :param milliseconds: age up to which data is kept.
-        :param maximum: age from which data is removed even if a reader group holds it back, in milliseconds.
+        :param seconds: age up to which data is kept.
+        :param maximum: age in seconds from which data is removed even if a reader group holds it back.
         """
-        return cls(RetentionType.TIME, milliseconds, maximum)
+        most = INT64_MAX if maximum is None else milliseconds(check_seconds("maximum", maximum))
+        return cls(RetentionType.TIME, milliseconds(check_seconds("seconds", seconds)), most)
 
     @classmethod
-    def by_size(cls, size: int, maximum: int = INT64_MAX) -> Self:
+    def by_size(cls, size: int, maximum: int | None = None) -> Self:
         """Create a policy that keeps data by size.
 
         :param size: number of bytes to keep.
         :param maximum: size above which data is removed even if a reader group holds it back, in bytes.
         """
-        return cls(RetentionType.SIZE, size, maximum)
+        return cls(RetentionType.SIZE, size, INT64_MAX if maximum is None else maximum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +183,8 @@ class StreamConfiguration:
     :param retention: how much data the server keeps; None keeps everything.
     :param tags: texts to find the stream by (``client.list_streams(tag=...)``): fewer than 128, each of 1 to
         255 characters.
-    :param timestamp_aggregation_timeout_ms: time in milliseconds for which an idle writer holds back the
-        stream's watermark.
+    :param timestamp_aggregation_timeout: seconds for which an idle writer holds back the stream's watermark;
+        0 uses the server's default.
     :param rollover_size_bytes: size of the chunks in long-term storage, in bytes; 0 uses the server's
         default.
     :raises InvalidArgumentError: a value has the wrong type or is out of range.
@@ -182,7 +193,7 @@ class StreamConfiguration:
     scaling: ScalingPolicy = field(default_factory=lambda: ScalingPolicy.fixed(1))
     retention: RetentionPolicy | None = None
     tags: frozenset[str] = frozenset()
-    timestamp_aggregation_timeout_ms: int = 0
+    timestamp_aggregation_timeout: float = 0
     rollover_size_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -205,5 +216,8 @@ class StreamConfiguration:
                     f"stream configuration: tag {tag[:40]!r} has {len(tag)} characters; at most "
                     f"{_MAX_TAG_LENGTH - 1} are allowed"
                 )
-        for name in ("timestamp_aggregation_timeout_ms", "rollover_size_bytes"):
-            check_count(f"stream configuration: {name}", getattr(self, name), 0)
+        name = "timestamp_aggregation_timeout"
+        seconds = check_seconds(f"stream configuration: {name}", getattr(self, name), zero=True)
+        # As the servers keep it, so that what comes back from them is equal.
+        object.__setattr__(self, name, milliseconds(seconds) / 1000)
+        check_count("stream configuration: rollover_size_bytes", self.rollover_size_bytes, 0)

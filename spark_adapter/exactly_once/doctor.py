@@ -55,7 +55,7 @@ async def examine(client: PravegaClient, ledger: ScopedStream) -> AsyncIterator[
 
 async def _records(client: PravegaClient, ledger: ScopedStream) -> list[Record]:
     async with client.revisioned_stream(ledger) as log:
-        async with await log.read_from(await log.fetch_oldest_revision()) as reader:
+        async with await log.read_from(await log.oldest_revision()) as reader:
             return [decode_record(data) async for _, data in reader]
 
 

@@ -101,7 +101,7 @@ class Transaction(Protocol):
     @property
     def txn_id(self) -> UUID: ...
 
-    def ping(self, lease_ms: int | None = ..., /) -> object: ...
+    def ping(self, lease: float | None = ..., /) -> object: ...
 
     def abort(self) -> object: ...
 
@@ -111,7 +111,7 @@ class Transaction(Protocol):
 class Client(Protocol):
     """The part of ``pravega_wire.sync.PravegaClient`` that is used here."""
 
-    def begin_transaction(self, stream: Any, /, *, lease_ms: int) -> Transaction: ...
+    def begin_transaction(self, stream: Any, /, *, lease: float) -> Transaction: ...
 
     def transaction_status(self, stream: Any, txn_id: UUID, /) -> Any: ...
 
@@ -180,7 +180,7 @@ class BatchCommitter:
     :param client: the driver's client.
     :param stream: the stream to write to.
     :param journal: the ledger, for the query and this stream.
-    :param lease_ms: lease of each transaction in milliseconds.
+    :param lease: lease of each transaction in seconds.
     :param session: id of this driver; default: a new one.
     :param checkpoint: the engine's own id of the query.
     :param wait_visible: whether to wait until readers see the batch, instead of only until the commit is
@@ -206,7 +206,7 @@ class BatchCommitter:
         stream: Any,
         journal: Journal,
         *,
-        lease_ms: int,
+        lease: float,
         session: UUID | None = None,
         checkpoint: str | None = None,
         wait_visible: bool = True,
@@ -222,7 +222,7 @@ class BatchCommitter:
         self._stream = stream
         self._journal = journal
         self._key = journal.key
-        self._lease_ms = lease_ms
+        self._lease = lease
         self._session = uuid4() if session is None else session
         self._common: dict[str, Any] = {
             "query": journal.key.query,
@@ -506,7 +506,7 @@ class BatchCommitter:
     def _write(
         self, batch: int, generation: int, write: Callable[[UUID], Sequence[AttemptResult]]
     ) -> tuple[Prepared, int]:
-        txn = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
+        txn = self._client.begin_transaction(self._stream, lease=self._lease)
 
         def claim_and_write() -> Sequence[AttemptResult]:
             self._reach("begin")
@@ -545,7 +545,7 @@ class BatchCommitter:
             merged, cut, _, _ = at_once(
                 lambda: self._client.merge_staging(self._stream, txn.txn_id, winners),
                 lambda: self._client.tail(self._stream),
-                lambda: txn.ping(self._lease_ms),
+                lambda: txn.ping(self._lease),
                 self._journal.refresh,
             )
             if self._owned != self._journal.owner:

@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 class Client(driver.Client, Protocol):
     """The part of ``pravega_wire.sync.PravegaClient`` that is used here."""
 
-    def ping_transaction(self, stream: Any, txn_id: UUID, /, *, lease_ms: int) -> bool: ...
+    def ping_transaction(self, stream: Any, txn_id: UUID, /, *, lease: float) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,20 @@ class HeldTransaction:
     """An open transaction, perhaps begun by another process, whose lease is renewed until :meth:`close`.
 
     The lease is renewed once by the constructor, and then by a thread. If nothing is written, this takes one
-    call, while ``PravegaClient.transaction`` takes two and does not renew the lease.
+    call, while ``PravegaClient.resume_transaction`` takes two and does not renew the lease.
 
     :param client: the client to use.
     :param stream: stream of the transaction.
     :param txn_id: id of the transaction.
-    :param lease_ms: the lease in milliseconds.
+    :param lease: the lease in seconds.
     :raises TransactionAbortedError: the transaction is no longer open.
     """
 
-    def __init__(self, client: Client, stream: Any, txn_id: UUID, lease_ms: int) -> None:
+    def __init__(self, client: Client, stream: Any, txn_id: UUID, lease: float) -> None:
         self._client = client
         self._stream = stream
         self._txn_id = txn_id
-        self._lease_ms = lease_ms
+        self._lease = lease
         self._closed = threading.Event()
         self.ping()
         threading.Thread(target=self._keep_alive, name=f"lease of {txn_id}", daemon=True).start()
@@ -106,16 +106,16 @@ class HeldTransaction:
         """The id of the transaction."""
         return self._txn_id
 
-    def ping(self, lease_ms: int | None = None) -> None:
+    def ping(self, lease: float | None = None) -> None:
         """Renew the lease now.
 
-        :param lease_ms: the lease in milliseconds; default: that of the constructor.
+        :param lease: the lease in seconds; default: that of the constructor.
         :raises TransactionAbortedError: the transaction is no longer open.
         """
-        if not self._client.ping_transaction(self._stream, self._txn_id, lease_ms=lease_ms or self._lease_ms):
+        if not self._client.ping_transaction(self._stream, self._txn_id, lease=lease or self._lease):
             raise TransactionAbortedError(
                 f"transaction {self._txn_id} on {self._stream} is no longer open: its lease of "
-                f"{self._lease_ms} ms (transaction_timeout_ms) expired, or another program ended it",
+                f"{self._lease:g} s (transaction_timeout_ms) expired, or another program ended it",
                 status=None,
                 transaction=self._txn_id,
             )
@@ -139,7 +139,7 @@ class HeldTransaction:
         self.close()
 
     def _keep_alive(self) -> None:
-        lease = self._lease_ms / 1000
+        lease = self._lease
         while not self._closed.wait(lease / max(1.0, math.sqrt(lease))):
             try:
                 self.ping()
@@ -209,7 +209,7 @@ class ElectedCommitter(BatchCommitter):
                 if own is None:
                     if self._journal.wait_for_news(until - time.monotonic()):
                         continue
-                    own = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
+                    own = self._client.begin_transaction(self._stream, lease=self._lease)
                     self._reach("begin")
                 offered, own = own, None
                 try:
@@ -288,7 +288,7 @@ class ElectedCommitter(BatchCommitter):
         :param txn_id: id of the transaction.
         :raises TransactionAbortedError: the transaction is lost; the batch fails, and another run writes it.
         """
-        return HeldTransaction(self._client, self._stream, txn_id, self._lease_ms)
+        return HeldTransaction(self._client, self._stream, txn_id, self._lease)
 
     def _give_up(self, txn: Transaction) -> None:
         """Abort a transaction that is in no record; if that fails, it ends when its lease expires."""
@@ -390,7 +390,7 @@ class ElectedCommitter(BatchCommitter):
         if isinstance(decision, Older):
             generation = self._next_generation(batch, decision)
             # The tasks have written nothing. The next run finds this claim, and takes the batch from it.
-            txn = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
+            txn = self._client.begin_transaction(self._stream, lease=self._lease)
             try:
                 self._append(self._claiming(batch, generation, txn.txn_id))
             finally:

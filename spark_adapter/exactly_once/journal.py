@@ -45,9 +45,9 @@ _SNAPSHOT_BYTES = 1 << 20
 class Revisioned(Protocol):
     """The part of ``pravega_wire.sync``'s revisioned stream client that is used here (values are bytes)."""
 
-    def fetch_latest_revision(self) -> Any: ...
+    def latest_revision(self) -> Any: ...
 
-    def fetch_oldest_revision(self) -> Any: ...
+    def oldest_revision(self) -> Any: ...
 
     def read_from(self, revision: Any, /) -> Iterable[tuple[Any, bytes]]: ...
 
@@ -191,7 +191,7 @@ class Journal:
         while True:
             self._state = LedgerState()
             try:
-                return self._read_from(self._revisioned.fetch_oldest_revision())
+                return self._read_from(self._revisioned.oldest_revision())
             except SegmentTruncatedError:
                 continue  # it was compacted between the two calls, so there is a newer oldest revision
 

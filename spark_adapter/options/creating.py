@@ -43,12 +43,12 @@ class Creation:
 
     :ivar stream: whether to create the stream.
     :ivar scope: whether to create its scope too, if that does not exist.
-    :ivar configuration: configuration of the new stream.
+    :ivar config: configuration of the new stream.
     """
 
     stream: bool
     scope: bool = True
-    configuration: StreamConfiguration = field(default_factory=StreamConfiguration)
+    config: StreamConfiguration = field(default_factory=StreamConfiguration)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Use) -> Self:
@@ -104,7 +104,7 @@ def ensure_stream(
     if before is not None:
         before()
     try:
-        made = client.create_stream(stream, creation.configuration)
+        made = client.create_stream(stream, creation.config)
     except ScopeNotFoundError as error:
         if not creation.scope:
             raise ScopeNotFoundError(
@@ -113,9 +113,9 @@ def ensure_stream(
                 scope=stream.scope,
             ) from error
         client.create_scope(stream.scope)
-        made = client.create_stream(stream, creation.configuration)
+        made = client.create_stream(stream, creation.config)
     if made:
-        log.info("stream %s did not exist; created it with %s", stream, creation.configuration)
+        log.info("stream %s did not exist; created it with %s", stream, creation.config)
     return made
 
 
@@ -175,7 +175,7 @@ def _scaling(given: Mapping[str, str]) -> ScalingPolicy:
         )
     if byte_rate is None:
         return ScalingPolicy.by_event_rate(rate, factor, segments)
-    return ScalingPolicy.by_data_rate(rate // _KIB, factor, segments)
+    return ScalingPolicy.by_data_rate(rate // _KIB * _KIB, factor, segments)
 
 
 def _retention(given: Mapping[str, str]) -> RetentionPolicy | None:
@@ -186,7 +186,7 @@ def _retention(given: Mapping[str, str]) -> RetentionPolicy | None:
             f"options {_KEEP_TIME!r} and {_KEEP_SIZE!r} cannot be used together; remove one of them"
         )
     if milliseconds is not None:
-        return RetentionPolicy.by_time(milliseconds)
+        return RetentionPolicy.by_time(milliseconds / 1000)
     return None if size is None else RetentionPolicy.by_size(size)
 
 

@@ -294,7 +294,6 @@ OPTIONS = (
         "`120000`",
         "lease of the transaction, 10000 to 600000 ms; renewed while tasks write (`exactly_once`; no effect "
         "otherwise)",
-        ("lease_ms",),
         uses=WRITES,
     ),
     Option(
@@ -568,7 +567,7 @@ def config_options(config: PravegaConfig) -> dict[str, str]:
     credentials: Credentials | None = config.credentials
     options = {
         "controller": config.controller_uri,
-        "scope": config.default_scope or "",
+        "scope": config.scope or "",
         "auth_method": "" if credentials is None else credentials.method,
         "auth_token": "" if credentials is None else credentials.token,
         "trust_store": config.trust_store or "",

@@ -92,7 +92,7 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
             f"options {used[0]!r} and {used[1]!r} cannot be used together; remove one of them"
         )
     if used == ["stream_pattern"]:
-        scope, pattern = config.default_scope, given["stream_pattern"]
+        scope, pattern = config.scope, given["stream_pattern"]
         if not scope:
             raise InvalidArgumentError("option 'stream_pattern' needs the option 'scope'")
         try:

@@ -81,7 +81,7 @@ class WriteOptions:
     :ivar if_forgotten: what to assume about a transaction that the server has no record of.
     :ivar on_older_checkpoint: what to do if the query's checkpoint is older than what was written.
     :ivar compact_after: number of records after which the ledger is compacted.
-    :ivar lease_ms: lease of the transaction in milliseconds.
+    :ivar lease: lease of the transaction in seconds.
     :ivar read_after_write: whether a batch counts as done only when readers see it.
     :ivar creation: whether and how to create the stream if it does not exist.
     """
@@ -98,7 +98,7 @@ class WriteOptions:
     if_forgotten: IfForgotten = "raise"
     on_older_checkpoint: OnOlderCheckpoint = "raise"
     compact_after: int = 1000
-    lease_ms: int = 120_000
+    lease: float = 120
     read_after_write: bool = True
     creation: Creation = field(default_factory=lambda: Creation(stream=True))
 
@@ -162,12 +162,13 @@ class WriteOptions:
                 ),
             ),
             compact_after=number("compact_after", given.get("compact_after", "1000"), 1),
-            lease_ms=number(
+            lease=number(
                 "transaction_timeout_ms",
                 given.get("transaction_timeout_ms", "120000"),
                 MIN_LEASE_MS,
                 MAX_LEASE_MS,
-            ),
+            )
+            / 1000,
             read_after_write=boolean(
                 "read_after_write_consistency", given.get("read_after_write_consistency", "true")
             ),

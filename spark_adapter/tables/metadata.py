@@ -225,9 +225,9 @@ def _place(
         return stream_of(given, config)
     if given.get("stream"):
         return config.resolve(given["stream"]).scope
-    if not config.default_scope:
+    if not config.scope:
         raise InvalidArgumentError(f"metadata {table.name!r} needs the option 'scope'")
-    return config.default_scope
+    return config.scope
 
 
 def metadata_df(

@@ -69,7 +69,7 @@ class ForeachBatchSink:
         from spark_adapter import ForeachBatchSink
 
         sink = ForeachBatchSink(
-            PravegaConfig("tcp://localhost:9090", default_scope="demo"),
+            PravegaConfig("tcp://localhost:9090", scope="demo"),
             "alerts",
             mode="exactly_once",
             ledger_stream="alerts-ledger",
@@ -104,7 +104,7 @@ class ForeachBatchSink:
     :param event_time_col: column with the event time, a timestamp or integer milliseconds; the largest value
         of a batch is noted with its commit (``exactly_once`` only). A ``timestamp_ntz`` is in the session's
         time zone.
-    :param lease_ms: lease of a batch's transaction (10 000 to 600 000 ms, default 120 000). It is renewed
+    :param lease: lease of a batch's transaction (10 to 600 seconds, default 120). It is renewed
         while the batch is written, so it limits how long the driver may stall, not how long the batch may
         take.
     :param read_after_write: whether a batch counts as done only when readers see it (default True).
@@ -137,7 +137,7 @@ class ForeachBatchSink:
         routing_key_col: str | None = None,
         router: Callable[[Row], str | None] | None = None,
         event_time_col: str | None = None,
-        lease_ms: int = 120_000,
+        lease: float = 120,
         read_after_write: bool = True,
         if_forgotten: IfForgotten = "raise",
         on_older_checkpoint: OnOlderCheckpoint = "raise",
@@ -179,7 +179,7 @@ class ForeachBatchSink:
         for name, function in functions.items():
             if function is not None and not callable(function):
                 raise InvalidArgumentError(f"{name} must be a function, not {function!r}")
-        check_lease(lease_ms)
+        check_lease(lease)
         if if_forgotten not in get_args(IfForgotten):
             raise InvalidArgumentError(
                 f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"
@@ -201,7 +201,7 @@ class ForeachBatchSink:
         self._query = query
         self._sink_name = sink_name
         self._new_ledger = new_ledger
-        self._lease_ms = lease_ms
+        self._lease = lease
         self._read_after_write = read_after_write
         self._if_forgotten: IfForgotten = if_forgotten
         self._on_older: OnOlderCheckpoint = on_older_checkpoint
@@ -325,7 +325,7 @@ class ForeachBatchSink:
                 held.client,
                 self._stream,
                 Journal(revisioned, key, name=str(self._ledger), compact_after=self._compact_after),
-                lease_ms=self._lease_ms,
+                lease=self._lease,
                 session=self._session,
                 checkpoint=checkpoint,
                 wait_visible=self._read_after_write,

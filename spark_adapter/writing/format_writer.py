@@ -217,7 +217,7 @@ class _Plan:
             client_for(options.config),
             options.stream,
             journal,
-            lease_ms=options.lease_ms,
+            lease=options.lease,
             session=place.session,
             checkpoint=place.checkpoint,
             wait_visible=options.read_after_write,

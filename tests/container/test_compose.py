@@ -83,7 +83,7 @@ def compose(command: list[str], engine: Any, until: Until) -> Iterator[Compose]:
 
 
 def write(scope: str, events: list[bytes]) -> None:
-    with sync.open_client(PravegaConfig(controller_uri=URI, default_scope=scope)) as client:
+    with sync.open_client(PravegaConfig(controller_uri=URI, scope=scope)) as client:
         client.create_scope(scope)
         client.create_stream("events", 4)
         with client.event_writer("events") as writer:
@@ -91,7 +91,7 @@ def write(scope: str, events: list[bytes]) -> None:
 
 
 def read(scope: str) -> list[bytes]:
-    with sync.open_client(PravegaConfig(controller_uri=URI, default_scope=scope)) as client:
+    with sync.open_client(PravegaConfig(controller_uri=URI, scope=scope)) as client:
         return sorted(bytes(event) for batch in client.read_events("events") for event in batch)
 
 

@@ -112,7 +112,7 @@ def run_soak(
                     "soak",
                     "worker",
                     config.controller_uri,
-                    config.default_scope,
+                    config.scope,
                     STREAM,
                     f"w{number}",
                     seconds,
@@ -161,7 +161,7 @@ def run_transaction_soak(
                     """Start the process again as often as it is killed, by itself or here."""
                     while True:
                         worker = _process(
-                            "transaction_soak", config.controller_uri, config.default_scope, STREAM, name,
+                            "transaction_soak", config.controller_uri, config.scope, STREAM, name,
                             max(0.0, end - time.monotonic()), journal,
                         )  # fmt: skip
                         try:

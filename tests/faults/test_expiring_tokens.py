@@ -54,7 +54,7 @@ async def test_everything_outlives_its_token(
 
     with trio.fail_after(180):
         async with open_client(config) as client:
-            await client.create_scope(str(config.default_scope))
+            await client.create_scope(str(config.scope))
             for name, segments in (("plain", 2), ("long", 2), ("state", 1), ("bytes", 1)):
                 await client.create_stream(name, segments)
             await client.create_reader_group(
@@ -127,7 +127,7 @@ async def read_directly(client: PravegaClient, over: trio.Event) -> None:
 
 async def in_one_transaction(client: PravegaClient, over: trio.Event) -> None:
     written = 0
-    txn = await client.begin_transaction("long", lease_ms=20_000)
+    txn = await client.begin_transaction("long", lease=20)
     while not over.is_set():
         ack = await txn.write_event(*event_of(written))
         written += 1

@@ -26,7 +26,7 @@ def test_writer_goes_on_after_a_store_is_killed(pravega_cluster: PravegaCluster)
         acks: list[Ack] = []
         with trio.fail_after(SECONDS):
             async with open_client(config) as client:
-                await client.create_scope(str(config.default_scope))
+                await client.create_scope(str(config.scope))
                 await client.create_stream("events", 4)
                 await client.create_stream("transactions", 4)
                 txn = await client.begin_transaction("transactions")
@@ -71,7 +71,7 @@ def test_writer_goes_on_after_the_controller_is_killed(pravega_cluster: PravegaC
     async def main() -> None:
         with trio.fail_after(SECONDS):
             async with open_client(config) as client:
-                await client.create_scope(str(config.default_scope))
+                await client.create_scope(str(config.scope))
                 await client.create_stream("events", 1)
                 async with client.event_writer("events") as writer:
                     for number in range(1000):

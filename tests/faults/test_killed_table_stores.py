@@ -192,7 +192,7 @@ def test_tables_survive_a_killed_store(pravega_cluster: PravegaCluster, fault_pr
                 open_client(config) as client,
                 open_client(config, address_map=fault_proxy.address_map) as proxied,
             ):
-                await client.create_scope(str(config.default_scope))
+                await client.create_scope(str(config.scope))
                 await client.create_key_value_table("table", KeyValueTableConfiguration(6, 4, 6))
                 table: Table = await client.key_value_table("table", JsonSerializer())
                 for counter in (*COUNTERS, MARKED):

@@ -133,7 +133,7 @@ async def test_the_lease_ends_a_transaction_that_could_not_be_aborted(
 
 
 async def test_one_operation_has_one_clock(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    cut = StreamCut(ScopedStream(config.default_scope or "", "t"), {0: 0})
+    cut = StreamCut(ScopedStream(config.scope or "", "t"), {0: 0})
 
     async with sound(config), open_client(behind(config, fault_proxy)) as client:
         assert await client.stream_exists("t")

@@ -126,7 +126,7 @@ async def test_a_mark_whose_answer_is_lost_was_moved(config: PravegaConfig, faul
                 fault_proxy.cut_before_reply(c.SegmentAttributeUpdated)
                 assert await log.compare_and_set_mark(before, after)
                 assert fault_proxy.cuts_due == 0
-                assert await log.get_mark() == after
+                assert await log.mark() == after
             assert not await log.compare_and_set_mark(first, second)
 
 
@@ -236,14 +236,14 @@ async def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
     async with through(config, fault_proxy) as client:
         await client.create_stream("state", 1)
         async with client.revisioned_stream("state") as state:
-            latest = await state.fetch_latest_revision()
+            latest = await state.latest_revision()
             for number in range(10):
                 fault_proxy.cut_before_reply(c.DataAppended)
                 following = await state.write_conditionally(latest, b"value %d" % number)
                 assert following is not None
                 latest = following
             assert fault_proxy.cuts == 10
-            values = [value async for _, value in await state.read_from(await state.fetch_oldest_revision())]
+            values = [value async for _, value in await state.read_from(await state.oldest_revision())]
         assert values == [b"value %d" % number for number in range(10)]
 
 

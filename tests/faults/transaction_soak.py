@@ -151,7 +151,7 @@ class Worker:
             return
         try:
             if step in ("half", "full"):
-                txn = await self.client.transaction(self.stream, txn_id)
+                txn = await self.client.resume_transaction(self.stream, txn_id)
                 if step == "half":
                     await self.second_half(txn, number)
                 else:

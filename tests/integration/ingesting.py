@@ -38,7 +38,7 @@ from pravega_wire.ingest import (
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = 7
 MODES = ("files", "fixed", "before", "end")
-LEASE_MS = 30_000
+LEASE = 30.0
 
 AFTER_COMMIT = "COMMITTED"
 """The transaction is committed for good, and the next one not begun: a place between two stages."""
@@ -133,7 +133,7 @@ async def ingest(client: PravegaClient, job: Job) -> dict[str, int]:
     folder = Path(job.folder)
     if job.mode == "files":
         files = FileIngester(
-            client, "data", "sync", parse=csv_rows("sensor"), segments=3, observer=observer, lease_ms=LEASE_MS
+            client, "data", "sync", parse=csv_rows("sensor"), segments=3, observer=observer, lease=LEASE
         )
         return asdict(await files.run(folder, "*.csv"))
     source = FolderSource(folder)
@@ -144,7 +144,7 @@ async def ingest(client: PravegaClient, job: Job) -> dict[str, int]:
         method=method_of(job.mode, source),
         segments=3,
         observer=observer,
-        lease_ms=LEASE_MS,
+        lease=LEASE,
     )
     return asdict(await ingester.run(source))
 

@@ -111,9 +111,7 @@ def test_writing_and_reading_batches(config: PravegaConfig, run: Callable[[Main]
                 batch = await reader.next_batch()
                 assert batch is not None
                 assert next(iter(batch)) == b"one"
-            assert (
-                client.metrics().writers[ScopedStream(config.default_scope or "", "s")].events_written == 5006
-            )
+            assert client.metrics().writers[ScopedStream(config.scope or "", "s")].events_written == 5006
 
     run(main)
 
@@ -177,8 +175,8 @@ def test_a_reader_group(config: PravegaConfig, run: Callable[[Main], Any]) -> No
     async def main() -> None:
         async with aio.open_client(config) as client:
             await client.create_stream("s", 3)
-            groups = ReaderGroupConfig.of([ScopedStream(config.default_scope or "", "s")])
-            await client.create_reader_group("g", replace(groups, group_refresh_ms=200))
+            groups = ReaderGroupConfig.of([ScopedStream(config.scope or "", "s")])
+            await client.create_reader_group("g", replace(groups, group_refresh_interval=0.2))
             async with client.event_writer("s") as writer:
                 await writer.write_events([b"%d" % n for n in range(3000)], [str(n % 7) for n in range(3000)])
             numbers = FunctionSerializer(lambda value: b"%d" % value, decode)
@@ -266,7 +264,7 @@ def test_revisions_and_a_synchronizer(config: PravegaConfig, run: Callable[[Main
         async with aio.open_client(config) as client:
             await client.create_stream("values", 1)
             async with client.revisioned_stream("values", Utf8Serializer()) as values:
-                start = await values.fetch_latest_revision()
+                start = await values.latest_revision()
                 after = await values.write_conditionally(start, "one")
                 assert after is not None
                 assert await values.write_conditionally(start, "too late") is None
@@ -303,7 +301,7 @@ def test_byte_streams(config: PravegaConfig, run: Callable[[Main], Any]) -> None
                 assert await writer.write(b"some ") == 5
                 await writer.write(memoryview(b"bytes"))
                 await writer.flush()
-                assert await writer.fetch_tail() == 10
+                assert await writer.tail() == 10
                 await writer.seal()
             async with client.byte_stream_reader("b") as reader:
                 assert b"".join([data async for data in reader]) == b"some bytes"
@@ -517,7 +515,7 @@ def test_a_slow_reader_does_not_make_the_client_read_on(
             async with client.event_writer("s") as writer:
                 await writer.write_events([bytes(65_528)] * (total // 65_536))
             await client.create_reader_group("g", ["s"])
-            name = ScopedStream(config.default_scope or "", "s")
+            name = ScopedStream(config.scope or "", "s")
 
             def received() -> int:
                 return client.metrics().readers[name].bytes_received
@@ -786,7 +784,7 @@ print("ended")
 
 
 def test_a_client_that_is_never_left_ends_without_a_word_of_asyncio(config: PravegaConfig) -> None:
-    uri, scope = str(config.controller_uri), str(config.default_scope)
+    uri, scope = str(config.controller_uri), str(config.scope)
     done = subprocess.run(
         [sys.executable, "-c", NEVER_LEFT, uri, scope],
         capture_output=True,

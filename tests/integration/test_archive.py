@@ -85,7 +85,7 @@ async def by_key(client: PravegaClient, stream: str) -> dict[str, list[bytes]]:
 
 
 def job(config: PravegaConfig, what: str, stream: str, directory: Path) -> dict[str, Any]:
-    uri, scope = config.controller_uri, config.default_scope
+    uri, scope = config.controller_uri, config.scope
     return {"what": what, "uri": uri, "scope": scope, "stream": stream, "directory": str(directory)}
 
 
@@ -275,7 +275,7 @@ def test_from_the_other_clients(config: PravegaConfig, tmp_path: Path) -> None:
         assert client.run(compare_archive, directory).complete
         restored = client.run(restore_stream, directory, "restored")
         assert (restored.stream, restored.written) == (
-            ScopedStream(str(config.default_scope), "restored"),
+            ScopedStream(str(config.scope), "restored"),
             100,
         )
 

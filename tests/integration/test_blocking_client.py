@@ -140,9 +140,9 @@ def test_functions_run_in_the_thread_that_calls(config: PravegaConfig) -> None:
 
         client.create_stream("r", 1)
         with client.revisioned_stream("r", threads.serializer("value")) as values:
-            start = values.fetch_latest_revision()
+            start = values.latest_revision()
             values.write_unconditionally("x")
-            latest = values.fetch_latest_revision()
+            latest = values.latest_revision()
             assert values.write_conditionally(latest, "y") is not None
             assert [value for _, value in values.read_from(start)] == ["x", "y"]
 
@@ -180,7 +180,7 @@ def test_functions_run_in_the_thread_that_calls(config: PravegaConfig) -> None:
         table.remove_many(threads.iterate("removed", [("d", "e")]))
 
         client.create_reader_group(
-            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_ms=1)
+            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_interval=0.001)
         )
         client.seal_stream("s")
         with client.reader_group("g") as group:
@@ -322,7 +322,7 @@ def test_a_source_that_blocks_holds_nobody_up(config: PravegaConfig) -> None:
             assert renewed.wait(60)
             yield b"two"
 
-        with client.begin_transaction("s", lease_ms=10_000) as txn:
+        with client.begin_transaction("s", lease=10) as txn:
             txn.write_events(slow())
             txn.commit()
         txn.wait_committed()
@@ -583,7 +583,7 @@ def test_calls_end_when_their_time_is_over(
         txn.flush()
         table = client.key_value_table("t")
         table.put(b"abcd", b"0")
-        start = values.fetch_latest_revision()
+        start = values.latest_revision()
         [ranges] = client.segment_ranges("s")
         batches = client.read_range(ranges)
         staging = client.staging_writer("s", wide.txn_id)
@@ -599,7 +599,7 @@ def test_calls_end_when_their_time_is_over(
             "write": lambda: writer.write_events([bytes(1 << 20)] * 40, timeout=0.3),
             "write an iterable": lambda: writer.write_events(iter([bytes(1 << 20)] * 40), timeout=0.3),
             "commit": lambda: txn.commit(timeout=0.3),
-            "revision": lambda: values.fetch_latest_revision(timeout=0.3),
+            "revision": lambda: values.latest_revision(timeout=0.3),
             "append": lambda: values.write_conditionally(start, b"v", timeout=0.3),
             "state": lambda: shared.fetch_updates(timeout=0.3),
             "table": lambda: table.get(b"abcd", timeout=0.3),
@@ -716,7 +716,7 @@ def test_a_time_that_is_none(config: PravegaConfig, timeout: Any) -> None:
     with open_client(config) as client:
         with pytest.raises(InvalidArgumentError, match="timeout"):
             client.scope_exists("s", timeout=timeout)
-        assert client.scope_exists(str(config.default_scope), timeout=float("inf"))
+        assert client.scope_exists(str(config.scope), timeout=float("inf"))
 
 
 # --- closing while another thread waits -----------------------------------------------------------
@@ -740,7 +740,7 @@ def test_closing_ends_the_calls_of_other_threads(paused: tuple[PravegaClient, Fa
     reader = group.reader("one").__enter__()
     reader.read_event(0)
     values = client.revisioned_stream("r")
-    latest = values.fetch_latest_revision()
+    latest = values.latest_revision()
     file = client.byte_stream_reader("r")
     text = FunctionSerializer(str.encode, bytes.decode)
     shared = client.state_synchronizer("r", StateFormat(text, text, str.__add__))
@@ -910,7 +910,7 @@ def test_ctrl_c(config: PravegaConfig, what: str) -> None:
     """The main thread is interrupted at once, wherever it waits, and the client works on."""
     code = f"import sys; from {__name__} import interrupted; interrupted(*sys.argv[1:])"
     with subprocess.Popen(
-        [sys.executable, "-c", code, config.controller_uri, str(config.default_scope), what],
+        [sys.executable, "-c", code, config.controller_uri, str(config.scope), what],
         cwd=ROOT, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -1010,7 +1010,7 @@ def test_blocks_that_end_without_the_clients_thread(config: PravegaConfig, progr
     with open_client(config) as client:
         client.create_stream("s", 1)
     assert isinstance(config.controller_uri, str)
-    command = [sys.executable, "-c", program, config.controller_uri, str(config.default_scope)]
+    command = [sys.executable, "-c", program, config.controller_uri, str(config.scope)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -62,7 +62,7 @@ async def break_scope(config: PravegaConfig, scope: str) -> None:
 @asynccontextmanager
 async def broken(config: PravegaConfig) -> AsyncIterator[tuple[PravegaClient, str]]:
     """A broken scope with one stream, "plain", and a client."""
-    scope = str(config.default_scope)
+    scope = str(config.scope)
     async with open_client(config) as client:
         await client.create_stream("plain")
         await break_scope(config, scope)
@@ -74,7 +74,7 @@ async def broken(config: PravegaConfig) -> AsyncIterator[tuple[PravegaClient, st
 @pytest.mark.parametrize("kind", ["stream", "group", "table"])
 async def test_a_refusal_leaves_the_scope_whole(config: PravegaConfig, kind: str) -> None:
     async with open_client(config) as client:
-        scope = str(client.config.default_scope)
+        scope = str(client.config.scope)
         assert not await client.delete_scope(f"{scope}-other")
         if kind == "table":
             await client.create_key_value_table("mine", TABLE)
@@ -134,7 +134,7 @@ async def test_tags_that_can_be_entered(config: PravegaConfig, monkeypatch: pyte
     monkeypatch.setattr(scopes, "_UNFINISHED_SECONDS", 0.0)
 
     async with open_client(config) as client:
-        scope = str(client.config.default_scope)
+        scope = str(client.config.scope)
         for number in range(5):
             await client.create_stream(f"stream{number}")
             await client.update_stream(f"stream{number}", TAGGED)

@@ -30,7 +30,7 @@ async def test_bytes_come_back_in_any_pieces(config: PravegaConfig) -> None:
                 position += size
             await writer.write(memoryview(data)[position:])
             await writer.flush()
-            assert (await writer.fetch_head(), await writer.fetch_tail()) == (0, len(data))
+            assert (await writer.head(), await writer.tail()) == (0, len(data))
         async with client.byte_stream_reader("b", follow=False) as reader:
             found = b"".join([piece async for piece in reader])
             assert found == data
@@ -93,7 +93,7 @@ async def test_truncated_bytes_are_named(config: PravegaConfig) -> None:
         async with client.byte_stream_reader("h", follow=False) as reader:
             with pytest.raises(DataLossError, match="h/0"):
                 await reader.receive_some()
-            await reader.seek(await reader.fetch_head())
+            await reader.seek(await reader.head())
             assert await reader.receive_some() == b"456789"
         with pytest.raises(ClosedError):
             await reader.receive_some()
@@ -150,11 +150,11 @@ def test_files(config: PravegaConfig) -> None:
                 assert archive.namelist() == ["a.txt", "b.bin"]
                 assert archive.read("b.bin") == content
         with client.byte_stream_writer("z") as writer:
-            tail = writer.fetch_tail()
+            tail = writer.tail()
             assert writer.write(b"more") == 4
             writer.flush()
             writer.drop_before(tail)
-            assert (writer.fetch_head(), writer.fetch_tail()) == (tail, tail + 4)
+            assert (writer.head(), writer.tail()) == (tail, tail + 4)
             writer.seal()
         with client.byte_stream_reader("z", tail) as reader:
             assert reader.read() == b"more"

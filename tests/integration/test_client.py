@@ -69,7 +69,7 @@ def by_key(events: list[bytes]) -> dict[bytes, list[int]]:
 @pytest.mark.smoke
 async def test_scopes_and_streams(config: PravegaConfig) -> None:
     async with open_client(config) as client:
-        scope = config.default_scope
+        scope = config.scope
         assert scope is not None
         assert not await client.create_scope(scope)
         assert await client.scope_exists(scope)
@@ -82,13 +82,13 @@ async def test_scopes_and_streams(config: PravegaConfig) -> None:
         assert await client.create_stream("a", configuration)
         assert not await client.create_stream("a", 1)
         assert await client.create_stream("b", 2)
-        assert await client.stream_configuration("a") == configuration
+        assert await client.stream_config("a") == configuration
         assert sorted(map(str, await client.list_streams())) == [f"{scope}/a", f"{scope}/b"]
         assert [each.name for each in await client.list_streams(tag="two")] == ["a"]
         assert len(await client.list_streams(internal=True)) > 2
         changed = StreamConfiguration(scaling=ScalingPolicy.fixed(4), tags=frozenset({"x"}))
         await client.update_stream("a", changed)
-        assert await client.stream_configuration("a") == changed
+        assert await client.stream_config("a") == changed
         assert len(await client.active_segments("b")) == 2
         with pytest.raises(StreamNotSealedError):
             await client.delete_stream("b")
@@ -343,7 +343,7 @@ async def test_large_events_and_mixed_sizes(config: PravegaConfig) -> None:
 async def test_transactions(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 3)
-        async with client.begin_transaction("t", lease_ms=20_000) as txn:
+        async with client.begin_transaction("t", lease=20) as txn:
             await txn.write_events([b"one"] * 100, [f"{n}" for n in range(100)])
             await txn.flush()
             assert await txn.status() is TxnStatus.OPEN
@@ -365,7 +365,7 @@ async def test_transactions(config: PravegaConfig) -> None:
         with pytest.raises(TransactionAbortedError):
             await client.commit_transaction("t", dropped.txn_id)
         with pytest.raises(TransactionUnknownError):
-            await client.transaction("t", uuid.UUID(int=12345))
+            await client.resume_transaction("t", uuid.UUID(int=12345))
 
         left = await client.begin_transaction("t")
         await left.write_event(b"first half", "k")
@@ -375,7 +375,7 @@ async def test_transactions(config: PravegaConfig) -> None:
         await client.scale_stream("t", active, [(0, 0.2), (0.2, 0.4), (0.4, 1.0)])
     async with open_client(config) as client:
         # Another client, and another epoch, than it was begun in.
-        resumed = await client.transaction("t", left.txn_id)
+        resumed = await client.resume_transaction("t", left.txn_id)
         await resumed.write_event(b"second half", "k")
         await resumed.commit()
         await resumed.wait_committed()
@@ -518,8 +518,8 @@ async def test_revisioned_stream(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("r", 1)
         async with client.revisioned_stream("r") as stream:
-            start = await stream.fetch_latest_revision()
-            assert start == await stream.fetch_oldest_revision()
+            start = await stream.latest_revision()
+            assert start == await stream.oldest_revision()
             first = await stream.write_conditionally(start, b"one")
             assert first is not None
             assert await stream.write_conditionally(start, b"lost") is None
@@ -529,13 +529,13 @@ async def test_revisioned_stream(config: PravegaConfig) -> None:
                 (second, b"two"),
             ]
             assert [value async for _, value in await stream.read_range(start, first)] == [b"one"]
-            assert await stream.get_mark() is None
+            assert await stream.mark() is None
             assert await stream.compare_and_set_mark(None, first)
             assert not await stream.compare_and_set_mark(None, second)
-            assert await stream.get_mark() == first
+            assert await stream.mark() == first
             await stream.truncate_to(first)
             await stream.truncate_to(start)
-            assert await stream.fetch_oldest_revision() == first
+            assert await stream.oldest_revision() == first
             with pytest.raises(DataLossError):
                 await stream.read_from(start)
 
@@ -549,7 +549,7 @@ async def test_many_writers_race_for_each_revision(config: PravegaConfig) -> Non
             async with client.revisioned_stream("r") as stream:
                 for _ in range(20):
                     while True:
-                        latest = await stream.fetch_latest_revision()
+                        latest = await stream.latest_revision()
                         if await stream.write_conditionally(latest, name) is not None:
                             wins.append(name)
                             break
@@ -558,7 +558,7 @@ async def test_many_writers_race_for_each_revision(config: PravegaConfig) -> Non
             for number in range(5):
                 nursery.start_soon(write, b"%d" % number)
         stream = await client.revisioned_stream("r")
-        oldest = await stream.fetch_oldest_revision()
+        oldest = await stream.oldest_revision()
         values = [value async for _, value in await stream.read_from(oldest)]
         assert len(values) == 100
         assert sorted(values) == sorted(wins)
@@ -579,7 +579,7 @@ async def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
         with pytest.raises(InvalidArgumentError, match="illegal characters"):
             await client.create_scope("a b")
         with pytest.raises(InvalidArgumentError, match="lease"):
-            await client.begin_transaction("no-such", lease_ms=5)
+            await client.begin_transaction("no-such", lease=0.005)
         await client.create_stream("t", 1)
         await client.seal_stream("t")
         with pytest.raises(StreamSealedError, match="sealed"):
@@ -661,7 +661,7 @@ async def test_the_controller_uri_names_a_store_or_says_tls(config: PravegaConfi
     with trio.fail_after(60):
         async with open_client(config) as client:
             await client.create_stream("t", 1)
-            node = await client._core.controller.get_uri(str(config.default_scope), "t", 0)
+            node = await client._core.controller.get_uri(str(config.scope), "t", 0)
         for uri, message in (
             (f"tcp://127.0.0.1:{node.port}", "a Pravega segment store answered"),
             (config.controller_uri.replace("tcp://", "tls://"), "the server does not speak TLS"),
@@ -713,7 +713,7 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
                 assert sum(map(len, batches)) == 110
         client.create_stream("r", 1)
         with client.revisioned_stream("r") as stream:
-            start = stream.fetch_latest_revision()
+            start = stream.latest_revision()
             revision = stream.write_conditionally(start, b"v")
             assert list(stream.read_from(start)) == [(revision, b"v")]
         with pytest.raises(StreamNotFoundError):

@@ -105,7 +105,7 @@ async def test_two_writes_at_once_are_not_mixed(config: PravegaConfig, fault_pro
 
                 assert await second_is_refused(lambda: writer.write(data), resume) == len(data)
                 await writer.flush()
-                assert await writer.fetch_tail() == len(data)
+                assert await writer.tail() == len(data)
 
 
 async def test_two_receivers_at_once(config: PravegaConfig) -> None:
@@ -126,7 +126,7 @@ async def test_a_reader_is_closed_while_it_waits(config: PravegaConfig) -> None:
         await client.create_stream("c")
         async with client.byte_stream_reader("c") as reader:
             await told_when_closed(reader.receive_some, reader.aclose)
-            for call in (reader.fetch_head, reader.fetch_tail, reader.open, lambda: reader.seek(0)):
+            for call in (reader.head, reader.tail, reader.open, lambda: reader.seek(0)):
                 assert isinstance(await outcome(call), ClosedError)
 
 
@@ -178,8 +178,8 @@ async def test_what_was_accepted_is_stored_when_the_writer_is_closed(
                 writer.flush,
                 writer.seal,
                 writer.send_eof,
-                writer.fetch_head,
-                writer.fetch_tail,
+                writer.head,
+                writer.tail,
                 writer.open,
                 writer.wait_send_all_might_not_block,
                 lambda: writer.truncate(0),
@@ -247,7 +247,7 @@ async def test_iterators_are_closed_while_they_wait(
                 wait = reader.next_batch
             else:
                 log = await client.revisioned_stream("e")
-                reader = await log.read_from(await log.fetch_oldest_revision())
+                reader = await log.read_from(await log.oldest_revision())
                 wait = reader.next_value
             fault_proxy.pause()
 
@@ -303,11 +303,11 @@ async def test_waiting_for_updates(config: PravegaConfig) -> None:
             assert isinstance(await outcome(call), ClosedError)
 
         log = await client.revisioned_stream("u")
-        latest = await log.fetch_latest_revision()
+        latest = await log.latest_revision()
         await told_when_closed(lambda: log.wait_beyond(latest), log.aclose, waiters=2)
         calls: list[Call] = [
-            log.fetch_latest_revision,
-            log.get_mark,
+            log.latest_revision,
+            log.mark,
             lambda: log.read_from(latest),
             lambda: log.write_conditionally(latest, b""),
             lambda: log.truncate_to(latest),

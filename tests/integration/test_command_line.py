@@ -45,7 +45,7 @@ class Wire:
         self, config: PravegaConfig, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.config = config
-        self.scope = str(config.default_scope)
+        self.scope = str(config.scope)
         self.error = ""
         self._capfd = capfd
         self._monkeypatch = monkeypatch
@@ -81,7 +81,7 @@ def wire(
     tmp_path: Path,
 ) -> Wire:
     monkeypatch.setenv("PRAVEGA_CONTROLLER_URI", config.controller_uri)
-    monkeypatch.setenv("PRAVEGA_SCOPE", str(config.default_scope))
+    monkeypatch.setenv("PRAVEGA_SCOPE", str(config.scope))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.chdir(tmp_path)
     return Wire(config, capfd, monkeypatch)
@@ -107,14 +107,15 @@ def test_streams(wire: Wire) -> None:
     (row,) = wire.json("stream", "list", "--pattern", "o*", "--tag", "a")
     assert row == {
         "stream": f"{wire.scope}/one", "segments": 2, "bytes": 0,
-        "scaling": {"by": "fixed", "min_segments": 2}, "retention": {"min_ms": 604_800_000, "max_ms": None},
+        "scaling": {"by": "fixed", "min_segments": 2},
+        "retention": {"min_seconds": 604_800, "max_seconds": None},
         "tags": ["a"], "sealed": False,
     }  # fmt: skip
     assert wire.lines("stream", "list", wire.scope, "--names")[1:] == [
         f"{wire.scope}/one", f"{wire.scope}/two",
     ]  # fmt: skip
     wire("stream", "alter", "one", "--keep-all", "--remove-tag", "a", "--add-tag", "b")
-    found = wire.client(lambda client: client.stream_configuration("one"))
+    found = wire.client(lambda client: client.stream_config("one"))
     assert (found.retention, found.tags, found.scaling.min_segments) == (None, {"b"}, 2)
 
     assert wire("stream", "scale", "one", "3") == f"stream {wire.scope}/one: 2 -> 3 segments\n"
@@ -296,7 +297,7 @@ def test_transactions_and_doctor(wire: Wire) -> None:
     assert wire.json("txn", "list", "t") == []
 
     async def begin(client: PravegaClient) -> UUID:
-        transaction = await client.begin_transaction("t", lease_ms=20_000)
+        transaction = await client.begin_transaction("t", lease=20)
         await transaction.write_event(b"x")
         return transaction.txn_id
 
@@ -329,7 +330,7 @@ def test_the_ledger_of_a_sink(wire: Wire) -> None:
     wire("stream", "create", "t", "t-spark-ledger")
 
     async def record(client: PravegaClient) -> UUID:
-        transaction = await client.begin_transaction("t", lease_ms=20_000)
+        transaction = await client.begin_transaction("t", lease=20)
         key: dict[str, Any] = {
             "query": "q", "stream": f"{wire.scope}/t", "session": UUID(int=5), "txn": transaction.txn_id,
         }  # fmt: skip

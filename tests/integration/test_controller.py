@@ -56,7 +56,7 @@ from pravega_wire.values.naming import epoch_of, segment_id
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 SERVER_PAGE = 1000
-LEASE = 60_000
+LEASE = 60.0
 TWO = StreamConfiguration(scaling=ScalingPolicy.fixed(2))
 FOUR = StreamConfiguration(scaling=ScalingPolicy.fixed(4))
 
@@ -81,8 +81,8 @@ def run(config: PravegaConfig, body: Body) -> None:
 
     async def main() -> None:
         async with controller_of(config) as controller:
-            assert config.default_scope is not None
-            await body(controller, config.default_scope)
+            assert config.scope is not None
+            await body(controller, config.scope)
 
     trio.run(main)
 
@@ -222,13 +222,15 @@ async def at_once(call: Callable[[str], Awaitable[Any]], names: set[str]) -> Non
         StreamConfiguration(),
         FOUR,
         StreamConfiguration(scaling=ScalingPolicy.by_event_rate(1000, 3, 2)),
-        StreamConfiguration(scaling=ScalingPolicy.by_data_rate(64, 2, 1), tags=frozenset({"a", "ü", "b c"})),
-        StreamConfiguration(retention=RetentionPolicy.by_time(86_400_000)),
+        StreamConfiguration(
+            scaling=ScalingPolicy.by_data_rate(64 * 1024, 2, 1), tags=frozenset({"a", "ü", "b c"})
+        ),
+        StreamConfiguration(retention=RetentionPolicy.by_time(86_400)),
         StreamConfiguration(retention=RetentionPolicy.by_size(1 << 20, 1 << 40)),
         StreamConfiguration(
-            retention=RetentionPolicy.by_time(1, 2),
+            retention=RetentionPolicy.by_time(0.001, 0.002),
             tags=frozenset(f"{number:0255}" for number in range(127)),
-            timestamp_aggregation_timeout_ms=12_345,
+            timestamp_aggregation_timeout=12.345,
             rollover_size_bytes=1 << 20,
         ),
     ],

@@ -87,7 +87,7 @@ def test_the_examples_in_docstrings_run(
 ) -> None:
     # Some write files.
     monkeypatch.chdir(tmp_path)
-    scope = config.default_scope
+    scope = config.scope
     assert scope is not None
     prepare(config)
     codes = programs(module, scope)

@@ -195,7 +195,7 @@ async def test_the_position_is_kept_in_another_process(config: PravegaConfig) ->
         "        print(event.value.decode())\n"
     )
     uri = ",".join(map(str, [config.controller_uri]))
-    command = [sys.executable, "-c", program, uri, str(config.default_scope), text]
+    command = [sys.executable, "-c", program, uri, str(config.scope), text]
     done = await trio.run_process(command, capture_stdout=True)
     check_order(found + [int(each) for each in done.stdout.split()], 100)
 
@@ -439,7 +439,7 @@ def test_blocking(config: PravegaConfig) -> None:
         with client.follow_events("quiet") as quiet:
             assert quiet.read_event(timeout=0.01) is None
             assert quiet.read_batch(timeout=0.01) is None
-            assert repr(quiet) == f"<StreamFollower of {config.default_scope}/quiet, open, 1 segments>"
+            assert repr(quiet) == f"<StreamFollower of {config.scope}/quiet, open, 1 segments>"
             # Another thread may not read at the same time, and gets its error.
             errors: list[BaseException] = []
 
@@ -503,4 +503,4 @@ def test_it_uses_no_group(config: PravegaConfig) -> None:
             assert client.list_reader_groups() == []
             names = {each.name for each in client.list_streams(internal=True)}
         assert names == {"t", "_MARKt"}
-        client.create_reader_group("g", ReaderGroupConfig.of([f"{config.default_scope}/t"]))
+        client.create_reader_group("g", ReaderGroupConfig.of([f"{config.scope}/t"]))

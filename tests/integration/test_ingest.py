@@ -58,7 +58,7 @@ SECONDS = 120
 
 
 def job_of(config: PravegaConfig, folder: Path, mode: str = "files") -> Job:
-    return Job(config.controller_uri, str(config.default_scope), str(folder), mode)
+    return Job(config.controller_uri, str(config.scope), str(folder), mode)
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, object]:
@@ -367,7 +367,7 @@ async def forgotten(config: PravegaConfig, folder: Path, phase: Phase) -> AsyncI
         await FileIngester(client, "data", "sync", key=key_of).run(folder)
         write_numbers(folder, "b", 10, 10)
         write_numbers(folder, "c", 10, 20)
-        scope = str(config.default_scope)
+        scope = str(config.scope)
         async with Journal.open(
             client, ScopedStream(scope, "sync"), ScopedStream(scope, "data"), Kind.FILES
         ) as journal:
@@ -596,7 +596,7 @@ async def test_state_is_compacted(config: PravegaConfig, monkeypatch: pytest.Mon
         ingester = SourceIngester(client, "data", "sync", method=FixedCount(2))
         await ingester.run(SequenceSource(rows(24)))
         async with client.revisioned_stream("sync") as log:
-            assert (await log.fetch_oldest_revision()).offset > 0
+            assert (await log.oldest_revision()).offset > 0
         await ingester.run(SequenceSource(rows(26)))
         assert await stored(client) == list(range(26))
 
@@ -670,7 +670,7 @@ async def test_transaction_without_end_record_that_somebody_committed(config: Pr
 
 
 def command(config: PravegaConfig, folder: Path, *more: str) -> subprocess.Popen[str]:
-    scope = str(config.default_scope)
+    scope = str(config.scope)
     return subprocess.Popen(
         [
             sys.executable, "-m", "pravega_wire.cli", "ingest", str(folder), "--stream", f"{scope}/data",

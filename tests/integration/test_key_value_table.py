@@ -61,17 +61,17 @@ def value_of(entry: TableEntry[Any, Any, Any] | None) -> Any:
 
 async def test_tables_are_made_listed_described_and_deleted(config: PravegaConfig) -> None:
     async with open_client(config) as client:
-        scope = str(config.default_scope)
+        scope = str(config.scope)
         assert await client.list_key_value_tables() == []
         assert not await client.key_value_table_exists("t")
         assert await client.create_key_value_table("t", PAIRS)
         assert not await client.create_key_value_table("t", PLAIN)
         assert await client.create_key_value_table("u", PLAIN)
         assert await client.key_value_table_exists("t")
-        assert await client.key_value_table_configuration("t") == PAIRS
+        assert await client.key_value_table_config("t") == PAIRS
         table = await client.key_value_table(f"{scope}/t")
         assert table.name == ScopedStream(scope, "t")
-        assert table.configuration == PAIRS
+        assert table.config == PAIRS
         assert sorted(await client.list_key_value_tables()) == [
             ScopedStream(scope, "t"),
             ScopedStream(scope, "u"),
@@ -89,7 +89,7 @@ async def test_what_is_not_there_is_named(config: PravegaConfig) -> None:
         with pytest.raises(KeyValueTableNotFoundError, match="nothing"):
             await client.key_value_table("nothing")
         with pytest.raises(KeyValueTableNotFoundError, match="nothing"):
-            await client.key_value_table_configuration("nothing")
+            await client.key_value_table_config("nothing")
         with pytest.raises(ScopeNotFoundError):
             await client.create_key_value_table("no-such-scope/t", PLAIN)
         with pytest.raises(ScopeNotFoundError):
@@ -499,11 +499,11 @@ async def test_serializers(config: PravegaConfig) -> None:
 @pytest.mark.smoke
 def test_the_blocking_twin(config: PravegaConfig) -> None:
     with blocking.open_client(config) as client:
-        scope = str(config.default_scope)
+        scope = str(config.scope)
         assert client.create_key_value_table("b", KeyValueTableConfiguration(2, 2, 4))
         assert client.create_key_value_table("flat", PLAIN)
         assert client.key_value_table_exists("b")
-        assert client.key_value_table_configuration("flat") == PLAIN
+        assert client.key_value_table_config("flat") == PLAIN
         assert ScopedStream(scope, "b") in client.list_key_value_tables()
         table = client.key_value_table("b")
         assert table.name == ScopedStream(scope, "b")

@@ -282,7 +282,7 @@ async def test_transactions_large_events_and_byte_streams_count_as_well(
             mine = txn.metrics()
             assert (mine.events_written, mine.events_acknowledged, mine.bytes_acknowledged) == (3, 3, 9)
             assert mine.reconnects == 1
-        assert of(client, "t") == replace(mine, name=f"{config.default_scope}/t")
+        assert of(client, "t") == replace(mine, name=f"{config.scope}/t")
 
         async with client.event_writer("l", large_events=True) as writer:
             await writer.write_event(b"small", "k")
@@ -447,7 +447,7 @@ def test_what_was_truncated_before_it_was_read_is_told(
             old, low, high = (f"{s}/{each}" for each in ("0.#epoch.0", "1.#epoch.1", "2.#epoch.1"))
             async with client.event_writer("s") as writer:
                 await writer.write_events([event] * 10)
-            start = ReaderGroupConfig.of([s], automatic_checkpoint_ms=500, group_refresh_ms=200)
+            start = ReaderGroupConfig.of([s], automatic_checkpoint_interval=0.5, group_refresh_interval=0.2)
             await client.create_reader_group("g", start)
             async with client.reader_group("g") as group:
                 async with group.reader("a", on_truncated="skip_to_head") as reader:
@@ -483,7 +483,7 @@ def test_what_was_truncated_before_it_was_read_is_told(
                 assert told.pop() == DataSkipped(s, old, 20, 140, 120)
                 [line] = logged()
                 assert f"stream {s}, segment {old}: 120 bytes" in line
-                assert f"reader b of group {config.default_scope}/g" in line
+                assert f"reader b of group {config.scope}/g" in line
 
                 # Two events are left, and go with their segment.
                 await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])

@@ -78,7 +78,7 @@ async def group_of(
 ) -> ReaderGroup:
     """A group on these streams, with short intervals."""
     wanted = [each if isinstance(each, StreamCut) else client.config.resolve(each) for each in streams]
-    options = {"group_refresh_ms": 500, **settings}
+    options = {"group_refresh_interval": 500, **settings}
     await client.create_reader_group(name, ReaderGroupConfig.of(wanted, **options))  # type: ignore[arg-type]
     return await client.reader_group(name)
 
@@ -100,7 +100,7 @@ async def test_readers_come_and_go_while_the_stream_scales(config: PravegaConfig
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         seen: list[bytes] = []
-        async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+        async with group_of(client, "s", automatic_checkpoint_interval=1) as group:
 
             async def read(name: str, leave_after: int | None) -> None:
                 count = 0
@@ -135,8 +135,8 @@ async def test_two_readers_share_the_segments(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 4)
         await write(client, "s", 0, 400)
-        async with group_of(client, "s", automatic_checkpoint_ms=500) as group:
-            assert group.name == f"{config.default_scope}/g"
+        async with group_of(client, "s", automatic_checkpoint_interval=0.5) as group:
+            assert group.name == f"{config.scope}/g"
             assert group.streams == (config.resolve("s"),)
             async with trio.open_nursery() as nursery:
 
@@ -194,7 +194,7 @@ async def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
         await client.create_stream("s", 2)
         await write(client, "s", 0, 2000)
         await client.seal_stream("s")
-        async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+        async with group_of(client, "s", automatic_checkpoint_interval=1) as group:
             seen: list[bytes] = []
             pointers: list[EventPointer] = []
             async with group.reader("a") as reader:
@@ -243,7 +243,7 @@ async def test_pointers_to_nothing(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         await write(client, "s", 0, 100)
-        segment = f"{config.default_scope}/s/0.#epoch.0"
+        segment = f"{config.scope}/s/0.#epoch.0"
         length = await client.segment_length("s", 0)
         for start, size in [(3, 20), (0, 5), (length - 4, 4), (length, 30), (10**9, 30)]:
             with pytest.raises(InvalidArgumentError, match="no event is stored at"):
@@ -252,7 +252,7 @@ async def test_pointers_to_nothing(config: PravegaConfig) -> None:
         with pytest.raises(DataLossError):
             await client.fetch_event(EventPointer(segment, 0, 20))
         with pytest.raises(DataLossError, match="gone"):
-            await client.fetch_event(EventPointer(f"{config.default_scope}/s/7.#epoch.0", 0, 20))
+            await client.fetch_event(EventPointer(f"{config.scope}/s/7.#epoch.0", 0, 20))
 
 
 @pytest.mark.smoke
@@ -260,7 +260,7 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 2)
         await write(client, "s", 0, 600)
-        async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+        async with group_of(client, "s", automatic_checkpoint_interval=-0.001) as group:
             reached: list[str] = []
 
             async def told(name: str) -> None:
@@ -297,7 +297,7 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
             async with group.reader("a") as reader:
                 assert_exactly(await take(reader, 1000), 1000)
             with pytest.raises(InvalidStreamCutError, match="does not read"):
-                await group.reset([StreamCut(ScopedStream(config.default_scope or "", "other"), {0: 0})])
+                await group.reset([StreamCut(ScopedStream(config.scope or "", "other"), {0: 0})])
 
 
 async def test_checkpoints_are_not_counted_as_events(config: PravegaConfig) -> None:
@@ -321,7 +321,7 @@ async def test_checkpoints_are_not_counted_as_events(config: PravegaConfig) -> N
             complete.append((await group.checkpoint("c")).name)
 
         async with (
-            group_of(client, "s", automatic_checkpoint_ms=-1) as group,
+            group_of(client, "s", automatic_checkpoint_interval=-0.001) as group,
             group.reader("a", on_checkpoint=tell) as reader,
             trio.open_nursery() as nursery,
         ):
@@ -351,7 +351,7 @@ async def test_checkpoints_are_not_counted_as_events_in_other_clients(
         await client.create_stream("s", 1)
         await write(client, "s", 0, 100)
         await client.create_reader_group(
-            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_ms=-1)
+            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_interval=-0.001)
         )
         told: list[str] = []
 
@@ -419,7 +419,9 @@ async def test_outstanding_checkpoints(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         await write(client, "s", 0, 10)
-        async with group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2) as group:
+        async with group_of(
+            client, "s", automatic_checkpoint_interval=-0.001, max_outstanding_checkpoints=2
+        ) as group:
             # Nobody reads: complete at once.
             assert (await group.checkpoint("empty")).cuts == (StreamCut(config.resolve("s"), {0: 0}),)
             async with group.reader("a") as reader:
@@ -471,7 +473,9 @@ async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig
         await write(client, "s", 0, 10)
         s = config.resolve("s")
         async with (
-            group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
+            group_of(
+                client, "s", automatic_checkpoint_interval=-0.001, max_outstanding_checkpoints=1
+            ) as group,
             group.reader("idle") as idle,
             group.reader("busy", on_checkpoint=reached.append) as busy,
         ):
@@ -535,7 +539,9 @@ async def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaC
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         async with (
-            group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2) as group,
+            group_of(
+                client, "s", automatic_checkpoint_interval=-0.001, max_outstanding_checkpoints=2
+            ) as group,
             group.reader("a"),
             group.reader("b") as b,
             client.reader_group("g") as other,
@@ -582,7 +588,9 @@ async def test_a_checkpoint_that_is_cancelled_is_withdrawn(config: PravegaConfig
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         async with (
-            group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
+            group_of(
+                client, "s", automatic_checkpoint_interval=-0.001, max_outstanding_checkpoints=1
+            ) as group,
             group.reader("a"),
             client.reader_group("g") as other,
         ):
@@ -625,7 +633,7 @@ async def test_a_checkpoint_withdrawn_without_a_server(
     """A call that is cancelled ends, and says what may be left."""
     async with open_client(config) as client:
         await client.create_stream("s", 1)
-        async with group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
+        async with group_of(client, "s", automatic_checkpoint_interval=-0.001) as group, group.reader("a"):
             async with (
                 open_client(config, address_map=fault_proxy.address_map) as proxied,
                 proxied.reader_group("g") as same,
@@ -661,7 +669,9 @@ async def test_between_two_cuts(config: PravegaConfig) -> None:
         for name in ("g1", "g2"):
             await client.create_reader_group(
                 name,
-                ReaderGroupConfig.of([start], ends=[end], group_refresh_ms=300, automatic_checkpoint_ms=1000),
+                ReaderGroupConfig.of(
+                    [start], ends=[end], group_refresh_interval=0.3, automatic_checkpoint_interval=1
+                ),
             )
             seen: list[bytes] = []
 
@@ -699,7 +709,7 @@ async def test_readers_that_die(config: PravegaConfig) -> None:
     async with open_client(config) as client, open_client(config) as doomed:
         await client.create_stream("s", 1)
         await write(client, "s", 0, 100)
-        async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+        async with group_of(client, "s", automatic_checkpoint_interval=-0.001) as group:
             async with doomed.reader_group("g") as same, same.reader("dead") as reader:
                 await take(reader, 30)
                 # It says nothing any more. Its position is known:
@@ -729,7 +739,7 @@ async def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> N
         rng = random.Random(7)
         seen: list[bytes] = []
         async with (
-            group_of(client, "s", group_refresh_ms=0, automatic_checkpoint_ms=50) as group,
+            group_of(client, "s", group_refresh_interval=0, automatic_checkpoint_interval=0.05) as group,
             trio.open_nursery() as nursery,
         ):
 
@@ -761,7 +771,7 @@ async def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy
         ):
             await writing.create_stream("s", 2)
             seen: list[bytes] = []
-            async with group_of(client, "s", automatic_checkpoint_ms=300) as group:
+            async with group_of(client, "s", automatic_checkpoint_interval=0.3) as group:
                 async with trio.open_nursery() as nursery:
 
                     async def disturb() -> None:
@@ -795,7 +805,7 @@ async def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
                 for number in range(20):
                     await writer.write_event(f"{name}{number}".encode())
         names: list[str] = []
-        async with group_of(client, "x", "y", automatic_checkpoint_ms=200) as group:
+        async with group_of(client, "x", "y", automatic_checkpoint_interval=0.2) as group:
             async with group.reader("a", Text(), on_checkpoint=names.append) as reader:
                 seen = []
                 async for event in reader:
@@ -882,9 +892,9 @@ async def test_groups_are_created_once(config: PravegaConfig) -> None:
         assert await client.create_reader_group("g", ["s"]) is True
         # Until the first reset 0.13.0 cannot tell a second creation from the first, and the state can.
         assert await client.create_reader_group("g", ["s"]) is False
-        with pytest.raises(ReaderGroupError, match="group_refresh_ms is 3000, not 1"):
+        with pytest.raises(ReaderGroupError, match="group_refresh_interval is 3000, not 1"):
             await client.create_reader_group(
-                "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_ms=1)
+                "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_interval=0.001)
             )
         assert await client.list_reader_groups() == [config.resolve("g")]
         assert await client.reader_group_exists("g")
@@ -968,7 +978,7 @@ async def test_a_group_that_was_half_created_is_created_again(
         for stream in ("s", "other"):
             await client.create_stream(stream, 1)
         await register(client, "g", ReaderGroupConfig.of(map(config.resolve, streams)))
-        controller, scope = client._core.controller, str(config.default_scope)
+        controller, scope = client._core.controller, str(config.scope)
         if state == "deleted":
             await controller.seal_stream(scope, "_RGg")
             await controller.delete_stream(scope, "_RGg")
@@ -1106,8 +1116,8 @@ async def test_retention_by_consumption(config: PravegaConfig, retention: Retent
     async with open_client(config) as client:
         await client.create_stream("s", 2)
         await write(client, "s", 0, 200)
-        async with group_of(client, "s", retention=retention, automatic_checkpoint_ms=300) as group:
-            subscribers = await client._core.controller.list_subscribers(config.default_scope or "", "s")
+        async with group_of(client, "s", retention=retention, automatic_checkpoint_interval=0.3) as group:
+            subscribers = await client._core.controller.list_subscribers(config.scope or "", "s")
             assert subscribers == [group.name]
             async with group.reader("a") as reader:
                 await take(reader, 200)
@@ -1126,22 +1136,22 @@ async def test_retention_by_consumption(config: PravegaConfig, retention: Retent
 async def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
     """Events in any order in one stream come in the order of their times in another, and time with them."""
     rng = random.Random(4)
-    impatient = StreamConfiguration(ScalingPolicy.fixed(1), timestamp_aggregation_timeout_ms=1000)
+    impatient = StreamConfiguration(ScalingPolicy.fixed(1), timestamp_aggregation_timeout=1)
 
     async with open_client(config) as client:
         await client.create_stream("s", impatient)
         await client.create_stream("idle", 1)
         await client.create_stream("ordered", impatient)
         async with (
-            group_of(client, "s", "idle", automatic_checkpoint_ms=-1) as group,
-            group_of(client, "ordered", name="second", automatic_checkpoint_ms=-1) as second,
+            group_of(client, "s", "idle", automatic_checkpoint_interval=-0.001) as group,
+            group_of(client, "ordered", name="second", automatic_checkpoint_interval=-0.001) as second,
             client.event_writer("s") as writer,
             client.event_writer("s") as late,
             client.event_writer("ordered") as output,
             group.reader("a") as reader,
             second.reader("b") as ordered,
         ):
-            assigner = WatermarkAssigner(idle_seconds=2, every=0.2)
+            assigner = WatermarkAssigner(idle_after=2, every=0.2)
             order: EventTimeOrder[bytes] = EventTimeOrder(int)
             window = await reader.time_window("s")
             assert (window.lower, window.upper) == (None, None)
@@ -1214,7 +1224,7 @@ async def test_consumption_of_a_sealed_stream(config: PravegaConfig, scaled: boo
             client,
             "s",
             "other",
-            automatic_checkpoint_ms=300,
+            automatic_checkpoint_interval=0.3,
             retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
         )
         passed: list[str] = []
@@ -1246,8 +1256,8 @@ async def test_a_round_that_fails_gives_nothing_out_that_is_released(
         group = await group_of(
             client,
             "s",
-            automatic_checkpoint_ms=200,
-            group_refresh_ms=100,
+            automatic_checkpoint_interval=0.2,
+            group_refresh_interval=0.1,
             retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
         )
         released = broken = 0
@@ -1325,7 +1335,7 @@ async def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
         for name in ("s", "gone"):
             await client.create_stream(name, 1)
             await write(client, name, 0, 10)
-        async with group_of(client, "s", "gone", automatic_checkpoint_ms=300) as group:
+        async with group_of(client, "s", "gone", automatic_checkpoint_interval=0.3) as group:
             assigner = WatermarkAssigner(every=0)
             async with group.reader("a") as reader:
                 await take(reader, 20)
@@ -1397,7 +1407,7 @@ async def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> No
 async def test_a_reader_that_is_closed_while_another_task_waits(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 1)
-        async with group_of(client, "s", group_refresh_ms=60_000) as group:
+        async with group_of(client, "s", group_refresh_interval=60) as group:
             async with group.reader("a") as reader, trio.open_nursery() as nursery:
                 assert await reader.read_event(0.2) is None
 
@@ -1417,7 +1427,11 @@ async def test_many_checkpoints_at_once(config: PravegaConfig) -> None:
     async with open_client(config) as client, open_client(config) as other:
         await client.create_stream("s", 2)
         group = await group_of(
-            client, "s", automatic_checkpoint_ms=200, max_outstanding_checkpoints=50, group_refresh_ms=0
+            client,
+            "s",
+            automatic_checkpoint_interval=0.2,
+            max_outstanding_checkpoints=50,
+            group_refresh_interval=0,
         )
         async with group, other.reader_group("g") as same, group.reader("a") as reader:
             taken: list[str] = []
@@ -1440,7 +1454,7 @@ async def test_many_checkpoints_at_once(config: PravegaConfig) -> None:
 async def test_a_group_that_is_deleted_meanwhile(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 1)
-        async with group_of(client, "s", group_refresh_ms=100) as group:
+        async with group_of(client, "s", group_refresh_interval=0.1) as group:
             async with group.reader("a") as reader:
                 await client.delete_reader_group("g")
                 with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
@@ -1456,7 +1470,7 @@ async def test_a_reader_whose_name_another_has_now(config: PravegaConfig) -> Non
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         await write(client, "s", 0, 10)
-        async with group_of(client, "s", group_refresh_ms=100) as group:
+        async with group_of(client, "s", group_refresh_interval=0.1) as group:
             async with group.reader("a") as stale:
                 await take(stale, 10)
                 await group.reader_offline("a", stale.position)
@@ -1515,7 +1529,7 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
             for number in range(500):
                 writer.write_event(*event_of(number))
         client.create_reader_group(
-            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_ms=500)
+            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_interval=0.5)
         )
         with client.reader_group("g") as group:
             seen: list[bytes] = []

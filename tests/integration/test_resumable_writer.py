@@ -45,7 +45,7 @@ from pravega_wire import PravegaConfig, open_client
 from tests.faults.support import event_of
 async def main():
     config = PravegaConfig.from_defaults(controller_uri={config.controller_uri!r},
-                                         scope={config.default_scope!r}, env={{}})
+                                         scope={config.scope!r}, env={{}})
     async with open_client(config) as client:
         async with client.resumable_writer("r", UUID({str(writer_id)!r})) as writer:
             while True:

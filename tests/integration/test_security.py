@@ -43,7 +43,7 @@ def config(secure: PravegaServer) -> PravegaConfig:
 async def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
     with trio.fail_after(120):
         async with open_client(config) as client:
-            await client.create_scope(str(config.default_scope))
+            await client.create_scope(str(config.scope))
             await client.create_stream("s", 2)
             async with client.event_writer("s") as writer:
                 await writer.write_events([b"%06d" % n for n in range(20_000)], routing_keys="key")
@@ -58,13 +58,13 @@ async def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
             assert events[20_000:] == [bytes(3_000_000), b"in a transaction"]
             await client.create_stream("r", 1)
             async with client.revisioned_stream("r") as state:
-                assert await state.write_conditionally(await state.fetch_latest_revision(), b"x")
+                assert await state.write_conditionally(await state.latest_revision(), b"x")
 
 
 def test_a_thread_reads_by_a_connection_of_its_own(config: PravegaConfig) -> None:
     events = [b"%d:" % n + b"x" * (n * 37 % 400) for n in range(30_000)]
     with blocking.open_client(config) as client:
-        client.create_scope(str(config.default_scope))
+        client.create_scope(str(config.scope))
         client.create_stream("direct", 1)
         with client.event_writer("direct") as writer:
             writer.write_events(events)
@@ -79,7 +79,7 @@ def test_a_thread_reads_by_a_connection_of_its_own(config: PravegaConfig) -> Non
 def test_key_value_tables_with_tokens(config: PravegaConfig) -> None:
     """Their segments want a token for another name than the table's."""
     with blocking.open_client(config) as client:
-        client.create_scope(str(config.default_scope))
+        client.create_scope(str(config.scope))
         client.create_key_value_table("t", KeyValueTableConfiguration(3, 4))
         table = client.key_value_table("t")
         items = {b"%04d" % n: b"%d" % n for n in range(100)}
@@ -94,7 +94,7 @@ def test_key_value_tables_with_tokens(config: PravegaConfig) -> None:
 async def test_an_administrator_sees_open_transactions(config: PravegaConfig) -> None:
     """The controller's own tables want a token as well."""
     async with open_client(config) as client:
-        stream = ScopedStream(str(config.default_scope), "s")
+        stream = ScopedStream(str(config.scope), "s")
         await client.create_scope(stream.scope)
         await client.create_stream(stream)
         async with client.begin_transaction(stream) as transaction:
@@ -150,7 +150,7 @@ async def test_no_secret_is_logged_or_in_an_error(
             records.texts.append(f"{error!r} {vars(error)!r}")
             error = error.__cause__ or error.__context__
         async with open_client(config) as client:
-            await client.create_scope(str(config.default_scope))
+            await client.create_scope(str(config.scope))
             await client.create_stream("s")
             async with client.event_writer("s") as writer:
                 await writer.write_event(b"x", "key")
@@ -219,7 +219,7 @@ def test_the_host_name_is_checked_unless_told_otherwise(config: PravegaConfig, s
         with blocking.open_client(other) as client:
             client.create_scope("never")
     with blocking.open_client(replace(other, validate_hostname=False)) as client:
-        assert client.create_scope(str(config.default_scope))
+        assert client.create_scope(str(config.scope))
 
 
 def test_the_fixture_of_a_scope_uses_the_account_of_its_server(secure: PravegaServer) -> None:

@@ -182,8 +182,8 @@ async def test_a_server_keeps_no_index(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("large", 1)
         await fill(client, "large", [b"x" * 1000] * 20_000)
-        segment = f"{config.default_scope}/large/0.#epoch.0"
-        target = SegmentTarget(f"{segment}#index", str(config.default_scope), "large", 0)
+        segment = f"{config.scope}/large/0.#epoch.0"
+        target = SegmentTarget(f"{segment}#index", str(config.scope), "large", 0)
         with pytest.raises(NoSuchSegmentError):
             await SegmentMetadata(client._core.stores, target).info()
 

@@ -585,7 +585,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.heal()
         self.call(txn.handle.flush)
         self.call(txn.handle.aclose)
-        txn.handle = self.call(self.client(proxied).transaction, self.stream, txn.txn_id)
+        txn.handle = self.call(self.client(proxied).resume_transaction, self.stream, txn.txn_id)
         txn.proxied = proxied
 
     @act(
@@ -657,7 +657,7 @@ class StreamMachine(RuleBasedStateMachine):
         client = self.client(False)
         commits: list[_Call] = [(txn.handle.commit, ()), (client.commit_transaction, named)]
         aborts: list[_Call] = [(txn.handle.abort, ()), (client.abort_transaction, named)]
-        refused: list[_Call] = [(client.transaction, named)]
+        refused: list[_Call] = [(client.resume_transaction, named)]
         if txn in self.aborted:
             harmless = aborts
             refused += [*commits, (client.wait_committed, named)]

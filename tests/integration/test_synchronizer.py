@@ -101,7 +101,7 @@ def test_eight_processes_count_to_eight_hundred(config: PravegaConfig) -> None:
                     sys.executable, "-c",
                     "import sys; from tests.integration.test_synchronizer import worker;"
                     " worker(*sys.argv[1:5], int(sys.argv[5]))",
-                    config.controller_uri, str(config.default_scope), "counter", f"p{number}", "100",
+                    config.controller_uri, str(config.scope), "counter", f"p{number}", "100",
                 ],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
@@ -147,7 +147,7 @@ async def test_tasks_race_and_end_equal_after_compaction(config: PravegaConfig) 
         states = [await each.fetch_updates() for each in (*shared, late)]
         assert states == [Counter(5 + 4 * 25 * 3)] * 5
         async with client.revisioned_stream("race") as log:
-            assert (await log.fetch_oldest_revision()).offset > 0
+            assert (await log.oldest_revision()).offset > 0
         for each in (*shared, late):
             await each.aclose()
 
@@ -271,7 +271,7 @@ async def test_news_are_waited_for_and_given_up(
     async with open_client(config) as client:
         await client.create_stream("news", 1)
         async with client.revisioned_stream("news") as log:
-            start = await log.fetch_oldest_revision()
+            start = await log.oldest_revision()
             found = []
 
             async def read() -> None:
@@ -381,12 +381,12 @@ async def test_compaction_that_is_not_wanted_writes_nothing(config: PravegaConfi
         # The mark goes to before the new beginning, and only the next one truncates, up to there.
         await shared.compact(lambda state: state)
         async with client.revisioned_stream("unwanted") as log:
-            mark = await log.get_mark()
+            mark = await log.mark()
             assert mark is not None
             assert mark.offset == before.positions[0]
-            assert (await log.fetch_oldest_revision()).offset == 0
+            assert (await log.oldest_revision()).offset == 0
             await shared.compact(lambda state: state)
-            assert await log.fetch_oldest_revision() == mark
+            assert await log.oldest_revision() == mark
 
 
 async def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> None:
@@ -406,7 +406,7 @@ async def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> N
         await shared.compact(lambda state: state)
         await shared.update(lambda state: [Add(1)])
         async with client.revisioned_stream("beheaded") as log:
-            await log.truncate_to(await log.fetch_latest_revision())
+            await log.truncate_to(await log.latest_revision())
         for _ in range(2):
             with pytest.raises(CorruptedStateError, match="contains no initial state"):
                 await other.fetch_updates()
@@ -588,12 +588,12 @@ async def test_what_cannot_be_bytes_is_not_written(config: PravegaConfig) -> Non
     async with open_client(config) as client:
         await client.create_stream("bytes", 1)
         async with client.revisioned_stream("bytes") as log:
-            start = await log.fetch_latest_revision()
+            start = await log.latest_revision()
             wrong: list[Any] = [5, [1, 2], None, "text", 10**12]
             for value in wrong:
                 with pytest.raises(ArgumentTypeError, match=f"not {type(value).__name__}"):
                     await log.write_unconditionally(value)
-            assert await log.fetch_latest_revision() == start
+            assert await log.latest_revision() == start
         numbers = array("d", [1.0, 2.0])
         async with client.revisioned_stream("bytes", views) as log:
             await log.write_unconditionally(numbers)
@@ -629,7 +629,7 @@ async def test_what_is_no_revision_is_named(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("odd", 1)
         async with client.revisioned_stream("odd") as log:
-            start = await log.fetch_latest_revision()
+            start = await log.latest_revision()
             calls: list[Callable[[Any], Awaitable[object]]] = [
                 log.read_from,
                 lambda wrong: log.read_range(start, wrong),
@@ -644,8 +644,8 @@ async def test_what_is_no_revision_is_named(config: PravegaConfig) -> None:
                 for wrong in (5, start.to_text()):
                     with pytest.raises(ArgumentTypeError, match="odd must be a Revision, not"):
                         await call(wrong)
-            no_mark: Any = await log.get_mark()
+            no_mark: Any = await log.mark()
             with pytest.raises(ArgumentTypeError, match="odd must be a Revision, not NoneType"):
                 await log.read_from(no_mark)
             assert no_mark is None
-            assert await log.fetch_latest_revision() == start
+            assert await log.latest_revision() == start

@@ -52,7 +52,7 @@ async def test_values_on_trio(config: PravegaConfig) -> None:
         async with client.begin_transaction("t", serializer=NUMBERS) as transaction:
             await transaction.write_event(0)
             await transaction.write_events([1, 2], [None, "b"])
-            resumed = await client.transaction("t", transaction.txn_id, serializer=NUMBERS)
+            resumed = await client.resume_transaction("t", transaction.txn_id, serializer=NUMBERS)
             await resumed.write_events(range(3, 10))
             await resumed.flush()
             await transaction.commit()
@@ -121,7 +121,7 @@ def test_values_in_the_blocking_client(config: PravegaConfig) -> None:
         with client.begin_transaction("t", serializer=NUMBERS) as transaction:
             transaction.write_event(0)
             transaction.write_events(five_to_nine())
-            resumed = client.transaction("t", transaction.txn_id, serializer=NUMBERS)
+            resumed = client.resume_transaction("t", transaction.txn_id, serializer=NUMBERS)
             resumed.write_events([1, 2, 3, 4])
             resumed.flush()
             transaction.commit()
@@ -159,7 +159,7 @@ def test_values_in_the_asyncio_client(config: PravegaConfig) -> None:
             await client.create_stream("t", 1)
             async with client.begin_transaction("t", serializer=NUMBERS) as transaction:
                 await transaction.write_event(0)
-                resumed = await client.transaction("t", transaction.txn_id, serializer=NUMBERS)
+                resumed = await client.resume_transaction("t", transaction.txn_id, serializer=NUMBERS)
                 await resumed.write_events(range(1, 10))
                 await resumed.flush()
                 await transaction.commit()

@@ -19,7 +19,7 @@ def text(data: bytes) -> str:
 
 async def main(uri: str, scope: str, group_name: str, reader_id: str) -> None:
     async with (
-        open_client(PravegaConfig(controller_uri=uri, default_scope=scope)) as client,
+        open_client(PravegaConfig(controller_uri=uri, scope=scope)) as client,
         client.reader_group(group_name) as group,
         trio.open_nursery() as nursery,
     ):

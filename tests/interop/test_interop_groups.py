@@ -200,7 +200,9 @@ def test_one_group(
         java_group.call("create", REFRESH_MS, 1000, "s")
     else:
         config = ReaderGroupConfig.of(
-            [client.config.resolve("s")], group_refresh_ms=REFRESH_MS, automatic_checkpoint_ms=1000
+            [client.config.resolve("s")],
+            group_refresh_interval=REFRESH_MS / 1000,
+            automatic_checkpoint_interval=1,
         )
         assert client.create_reader_group("g", config) is True
         java_group.call("open")
@@ -264,7 +266,9 @@ def test_checkpoints_of_one_reset_the_other(
         client.create_reader_group(
             "g",
             ReaderGroupConfig.of(
-                [client.config.resolve("s")], group_refresh_ms=REFRESH_MS, automatic_checkpoint_ms=-1
+                [client.config.resolve("s")],
+                group_refresh_interval=REFRESH_MS / 1000,
+                automatic_checkpoint_interval=-0.001,
             ),
         )
         java_group.call("open")
@@ -419,7 +423,7 @@ def test_java_makes_the_same_state_of_whole_lives(
     other = ReaderGroupConfig(
         {STREAM: StreamCut(STREAM, {0: start})},
         {STREAM: StreamCut(STREAM, {0: end})},
-        group_refresh_ms=data.draw(st.integers(0, 2**40)),
+        group_refresh_interval=data.draw(st.integers(0, 2**40)),
     ).with_identity(last.generation + 1, last.group_id)
     extra: list[g.GroupUpdate] = [
         g.UpdateCheckpointPublished(data.draw(st.booleans())),

@@ -27,16 +27,16 @@ def test_values_and_revisions_are_the_same(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
 ) -> None:
     with client.revisioned_stream("r") as revisioned:
-        first = revisioned.write_conditionally(revisioned.fetch_latest_revision(), b"python")
+        first = revisioned.write_conditionally(revisioned.latest_revision(), b"python")
         assert first is not None
         second = write_in_java(java_peer, pravega_scope, first.to_text(), b"java")
-        assert revisioned.fetch_latest_revision() == Revision.from_text(second)
+        assert revisioned.latest_revision() == Revision.from_text(second)
         third = revisioned.write_conditionally(Revision.from_text(second), b"python again")
         assert third is not None
 
         ours = [
             [revision.to_text(), base64.b64encode(value).decode()]
-            for revision, value in revisioned.read_from(revisioned.fetch_oldest_revision())
+            for revision, value in revisioned.read_from(revisioned.oldest_revision())
         ]
     assert ours == java_peer.call("revision-read", pravega_scope, "r")
     assert [base64.b64decode(value) for _, value in ours] == [b"python", b"java", b"python again"]
@@ -44,7 +44,7 @@ def test_values_and_revisions_are_the_same(
 
 def test_the_slower_of_two_is_told(client: PravegaClient, pravega_scope: str, java_peer: JavaPeer) -> None:
     with client.revisioned_stream("r") as revisioned:
-        start = revisioned.fetch_latest_revision()
+        start = revisioned.latest_revision()
         won = revisioned.write_conditionally(start, b"python")
         assert won is not None
         assert write_in_java(java_peer, pravega_scope, start.to_text(), b"late") == "-"
@@ -57,14 +57,14 @@ def test_the_slower_of_two_is_told(client: PravegaClient, pravega_scope: str, ja
 
 def test_the_mark_is_shared(client: PravegaClient, pravega_scope: str, java_peer: JavaPeer) -> None:
     with client.revisioned_stream("r") as revisioned:
-        assert revisioned.get_mark() is None
+        assert revisioned.mark() is None
         assert java_peer.value("revision-mark", pravega_scope, "r", "") == "-"
-        first = revisioned.write_conditionally(revisioned.fetch_latest_revision(), b"1")
+        first = revisioned.write_conditionally(revisioned.latest_revision(), b"1")
         assert first is not None
         assert revisioned.compare_and_set_mark(None, first)
         assert java_peer.value("revision-mark", pravega_scope, "r", "") == first.to_text()
 
         second = write_in_java(java_peer, pravega_scope, "", b"2")
         java_peer.value("revision-mark", pravega_scope, "r", second)
-        assert revisioned.get_mark() == Revision.from_text(second)
+        assert revisioned.mark() == Revision.from_text(second)
         assert not revisioned.compare_and_set_mark(first, first)

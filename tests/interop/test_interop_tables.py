@@ -65,7 +65,7 @@ def test_both_see_one_table(
     configuration = KeyValueTableConfiguration(*shape)
     if creator == "java":
         assert java.value("create", "t", *shape) == "true"
-        assert client.key_value_table_configuration("t") == configuration
+        assert client.key_value_table_config("t") == configuration
     else:
         assert client.create_key_value_table("t", configuration)
         assert java.value("create", "t", *shape) == "false"

@@ -95,7 +95,7 @@ def test_python_commits_a_java_transaction(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
 ) -> None:
     txn_id = UUID(java_peer.write_transaction(pravega_scope, "s", EVENTS[:500]))
-    transaction = client.transaction("s", txn_id)
+    transaction = client.resume_transaction("s", txn_id)
     transaction.write_events(PAYLOADS[500:], routing_keys=KEYS[500:])
     assert read_in_python(client) == []
 
@@ -189,7 +189,7 @@ def test_python_resumes_and_ends_what_java_has_begun(
     txn_id = UUID(java_peer.write_transaction(pravega_scope, "s", EVENTS[:400]))
     with java_peer.transaction(pravega_scope, "s", txn_id) as beginner:
         scale(client, how)
-        with client.transaction("s", txn_id) as transaction:
+        with client.resume_transaction("s", txn_id) as transaction:
             assert transaction.epoch == 0
             transaction.write_events(PAYLOADS[400:700], routing_keys=KEYS[400:700])
             transaction.flush()
@@ -254,7 +254,7 @@ def test_python_resumes_what_java_has_begun_in_an_epoch_with_an_older_segment(
     active = [each.segment_id for each in client.active_segments("s")]
     assert {each >> 32 for each in active} == {0, 1}
     client.scale_stream("s", active, [(0.0, 0.5), (0.5, 0.7), (0.7, 1.0)])
-    with client.transaction("s", txn_id) as transaction:
+    with client.resume_transaction("s", txn_id) as transaction:
         assert transaction.epoch == 1
         transaction.write_events(PAYLOADS[500:], routing_keys=KEYS[500:])
         transaction.commit()
@@ -270,7 +270,7 @@ def test_both_ask_twice_for_the_same_end(
     begun = client.begin_transaction("s")
     begun.write_events(PAYLOADS, routing_keys=KEYS)
     begun.flush()
-    resumed = client.transaction("s", begun.txn_id)
+    resumed = client.resume_transaction("s", begun.txn_id)
     with (
         java_peer.transaction(pravega_scope, "s", begun.txn_id) as one,
         java_peer.transaction(pravega_scope, "s", begun.txn_id) as another,

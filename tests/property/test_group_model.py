@@ -19,8 +19,8 @@ def run_group(seed: int, *, steps: int = 400, automatic: bool = True) -> Group:
     rng = random.Random(seed)
     config = ReaderGroupConfig(
         {STREAM: None},
-        automatic_checkpoint_ms=rng.choice([1000, 5000, 30_000]) if automatic else -1,
-        group_refresh_ms=rng.choice([0, 500, 3000]),
+        automatic_checkpoint_interval=rng.choice([1, 5, 30]) if automatic else -1,
+        group_refresh_interval=rng.choice([0, 0.5, 3]),
     )
     group = Group(rng, config, rng.randint(1, 6))
     born = 0

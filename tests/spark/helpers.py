@@ -74,7 +74,7 @@ def assert_exactly(client: PravegaClient, stream: str, batches: Sequence[int]) -
 def ledger_records(client: PravegaClient, ledger: str) -> list[Record]:
     """What is in a ledger now."""
     revisioned = client.revisioned_stream(ledger)
-    oldest = revisioned.fetch_oldest_revision()
+    oldest = revisioned.oldest_revision()
     return [decode_record(data) for _, data in revisioned.read_from(oldest)]
 
 

@@ -118,7 +118,7 @@ def by_foreach_batch(plan: Plan, scene: Scene, spark: SparkSession) -> Any:
         query=plan.query,
         routing_key_col=None if plan.by_rows else "key",
         router=(lambda row: row.key) if plan.by_rows else None,  # no pandas to import: a shorter life
-        lease_ms=plan.lease_ms,
+        lease=plan.lease_ms / 1000,
         crash_hook=scene.reached,
     )
 

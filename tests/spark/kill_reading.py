@@ -95,7 +95,7 @@ class ReadJob:
         self.target.mkdir(parents=True)
         self.plan = Plan(
             controller=client.config.controller_uri,
-            scope=client.config.default_scope or "",
+            scope=client.config.scope or "",
             stream=self.streams[0],
             more_streams=tuple(self.streams[1:]),
             ledger="",

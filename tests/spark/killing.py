@@ -357,7 +357,7 @@ class Job:
             os.utime(path, (1_600_000_000 + batch, 1_600_000_000 + batch))  # Spark takes the oldest first
         self.plan = Plan(
             controller=self.config.controller_uri,
-            scope=self.config.default_scope or "",
+            scope=self.config.scope or "",
             stream=self.stream,
             ledger=self.ledger,
             files=str(files),
@@ -365,7 +365,7 @@ class Job:
             events="",
             go="",
             marker=str(folder / "marker"),
-            lease_ms=30_000 if options.get("form", "foreachBatch") == "foreachBatch" else 120_000,
+            lease_ms=30000 if options.get("form", "foreachBatch") == "foreachBatch" else 120_000,
             archive=archive or os.environ.get("SPARK_KILLS_ARCHIVE", ""),
             **options,
         )

@@ -67,8 +67,8 @@ def test_databases_and_tables(catalog: PravegaCatalog, client: PravegaClient, da
     assert [each.name for each in catalog.list_tables(database, "FL*")] == ["fl.ights-1"]
     append(client, table, b"one", b"two")
     found = catalog.describe(table)
-    assert (found.configuration.scaling, found.configuration.retention) == (scaling, retention)
-    assert (found.configuration.tags, found.segments, found.sealed) == ({"a", "b"}, 3, False)
+    assert (found.config.scaling, found.config.retention) == (scaling, retention)
+    assert (found.config.tags, found.segments, found.sealed) == ({"a", "b"}, 3, False)
     assert (found.head, found.tail) == (client.head(table), client.tail(table))
     frame = catalog.table(table)
     assert [(each.name, each.dataType.simpleString()) for each in frame.schema] == [

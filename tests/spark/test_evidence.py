@@ -61,7 +61,7 @@ class Batch:
 
         with self.client.revisioned_stream(self.ledger) as revisioned:
             journal = Journal(revisioned, SinkKey("q", str(name)), name=self.ledger)
-            committer = BatchCommitter(client, name, journal, lease_ms=60_000, named=True, hook=hook)
+            committer = BatchCommitter(client, name, journal, lease=60, named=True, hook=hook)
             return committer.run(0, write).outcome
 
     def crash(self, *, committed: bool, scaled: str = "") -> None:

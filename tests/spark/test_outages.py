@@ -29,7 +29,7 @@ class Batch:
         key = SinkKey("q", str(self.stream))
         revisioned = open_ledger(client, self.ledger, key, 0, new_ledger=False, say="new_ledger=True")
         journal = Journal(revisioned, key, name=str(self.ledger))
-        self.committer = BatchCommitter(client, self.stream, journal, lease_ms=30_000, named=True, hook=hook)
+        self.committer = BatchCommitter(client, self.stream, journal, lease=30, named=True, hook=hook)
 
     def run(self) -> str:
         """Write it; the outcome."""

@@ -23,7 +23,7 @@ def test_security_options_of_reads_and_writes(spark: SparkSession, tmp_path: Pat
         options = config_options(config)
         assert {"auth_method", "auth_token", "trust_store"} <= options.keys()
         with open_client(config) as client:
-            client.create_scope(str(config.default_scope))
+            client.create_scope(str(config.scope))
             client.create_stream("source", 2)
             client.create_stream("target", 2)
             frame_of(spark, 0).write.format("pravega").mode("append").options(**options).options(

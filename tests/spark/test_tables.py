@@ -171,8 +171,8 @@ def test_a_missing_stream_is_made_by_a_read_only_when_asked(
         "default_retention_duration_milliseconds": "86400000",
     }
     assert reader.option("allow_create_scope", "true").options(**wanted).load().collect() == []
-    assert client.stream_configuration(name) == StreamConfiguration(
-        ScalingPolicy.by_data_rate(4, 2, 3), RetentionPolicy.by_time(86_400_000)
+    assert client.stream_config(name) == StreamConfiguration(
+        ScalingPolicy.by_data_rate(4096, 2, 3), RetentionPolicy.by_time(86_400)
     )
     with pytest.raises(PySparkException, match="'default_retention_size_bytes' cannot be used together"):
         reader.options(**wanted).option("default_retention_size_bytes", 1).load()
@@ -182,9 +182,7 @@ def test_two_jobs_make_one_stream_and_an_existing_one_is_left_alone(
     config: PravegaConfig, client: PravegaClient
 ) -> None:
     scope = f"race-{uuid4().hex[:8]}"
-    wishes = [
-        Creation(stream=True, configuration=StreamConfiguration(ScalingPolicy.fixed(n))) for n in (2, 3)
-    ]
+    wishes = [Creation(stream=True, config=StreamConfiguration(ScalingPolicy.fixed(n))) for n in (2, 3)]
     with open_client(config) as other, ThreadPoolExecutor(2) as threads:
         for number in range(4):
             stream = ScopedStream(scope, f"st{number}")
@@ -196,17 +194,15 @@ def test_two_jobs_make_one_stream_and_an_existing_one_is_left_alone(
             results = list(threads.map(make, zip((client, other), wishes, strict=True)))
             made = [made for made, _ in results]
             assert sorted(made) == [False, True]
-            assert {count for _, count in results} == {
-                wishes[made.index(True)].configuration.scaling.min_segments
-            }
-    here = replace(config, default_scope=scope)
-    before = client.stream_configuration(stream)
+            assert {count for _, count in results} == {wishes[made.index(True)].config.scaling.min_segments}
+    here = replace(config, scope=scope)
+    before = client.stream_config(stream)
     assert not create_if_missing(here, stream.name, default_num_segments=7)
-    assert client.stream_configuration(stream) == before
+    assert client.stream_config(stream) == before
     client.seal_stream(stream)  # it has no active segments now, and exists
     assert not create_if_missing(here, stream.name)
     assert create_if_missing(here, "new", default_num_segments=2, default_retention_size_bytes=10**6)
-    assert client.stream_configuration(f"{scope}/new") == StreamConfiguration(
+    assert client.stream_config(f"{scope}/new") == StreamConfiguration(
         ScalingPolicy.fixed(2), RetentionPolicy.by_size(10**6)
     )
     with pytest.raises(StreamNotFoundError, match="allow_create_stream"):

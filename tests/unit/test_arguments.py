@@ -97,9 +97,9 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         "stream s/t",
         (("0", "1"), (0.0,), (NAN, 1.0), (0.0, NAN), (0.0, INF), (False, True)),
     ),
-    "begin_transaction": (lambda c, v: c.begin_transaction("t", lease_ms=v), "lease", (*COUNTS, NAN, 1)),
-    "transaction": (lambda c, v: c.transaction("t", uuid4(), lease_ms=v), "lease", (*COUNTS, NAN, 1)),
-    "ping": (lambda c, v: c.ping_transaction("t", uuid4(), lease_ms=v), "lease", (*COUNTS, NAN, 1)),
+    "begin_transaction": (lambda c, v: c.begin_transaction("t", lease=v), "lease", (*COUNTS, NAN, 1)),
+    "transaction": (lambda c, v: c.resume_transaction("t", uuid4(), lease=v), "lease", (*COUNTS, NAN, 1)),
+    "ping": (lambda c, v: c.ping_transaction("t", uuid4(), lease=v), "lease", (*COUNTS, NAN, 1)),
     "transaction id": (lambda c, v: c.commit_transaction("t", v), "transaction", (str(uuid4()), 5, None)),
     "staged transaction id": (lambda c, v: c.staging_writer("t", v), "transaction", (str(uuid4()), 5, None)),
     "staging id": (lambda c, v: c.staging_writer("t", uuid4(), v), "staging_id", (str(uuid4()), 5)),
@@ -265,7 +265,7 @@ async def test_a_call_refuses_what_it_cannot_use(call: str) -> None:
     function, name, values = CALLS[call]
 
     # Anything that is sent ends with another error.
-    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", scope="s", operation_timeout=1)
     async with open_client(config) as client:
         for value in values:
             with pytest.raises(InvalidArgumentError, match=name):
@@ -287,7 +287,7 @@ OF_WRITERS = [
 async def test_the_facades_refuse_it_as_well(call: str) -> None:
     function, name, values = CALLS[call]
     name = name.replace("s/t", "(s/)?t")
-    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", scope="s", operation_timeout=1)
 
     def blocking() -> None:
         with sync.open_client(config) as client:
@@ -313,10 +313,10 @@ async def test_the_facades_refuse_it_as_well(call: str) -> None:
 VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     "fixed": (ScalingPolicy.fixed, "min_segments", (*COUNTS, NAN, 2**31)),
     "rate": (ScalingPolicy.by_event_rate, "target_rate", COUNTS),
-    "factor": (lambda v: ScalingPolicy.by_data_rate(5, v), "scale_factor", COUNTS),
+    "factor": (lambda v: ScalingPolicy.by_data_rate(5 * 1024, v), "scale_factor", COUNTS),
     "scale type": (lambda v: ScalingPolicy(v, 1, 1, 1), "ScaleType", (0, "FIXED", None)),
-    "time": (RetentionPolicy.by_time, "minimum", (*COUNTS, NAN)),
-    "size": (lambda v: RetentionPolicy.by_size(5, v), "maximum", COUNTS),
+    "time": (RetentionPolicy.by_time, "seconds", (*SECONDS, 0, None)),
+    "size": (lambda v: RetentionPolicy.by_size(v), "minimum", COUNTS),
     "maximum": (lambda v: RetentionPolicy.by_size(5, v), "retention", (4,)),
     "retention type": (lambda v: RetentionPolicy(v, 1), "RetentionType", (1, "TIME", None)),
     "scaling": (lambda v: StreamConfiguration(scaling=v), "ScalingPolicy", (4, None)),
@@ -339,19 +339,19 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
         ("1", 1.5, True, -1, None),
     ),
     "aggregation": (
-        lambda v: StreamConfiguration(timestamp_aggregation_timeout_ms=v),
-        "timestamp_aggregation_timeout_ms",
-        ("1", 1.5, True, -1, None),
+        lambda v: StreamConfiguration(timestamp_aggregation_timeout=v),
+        "timestamp_aggregation_timeout",
+        (*SECONDS, None),
     ),
     "group refresh": (
-        lambda v: ReaderGroupConfig.of([S], group_refresh_ms=v),
-        "group_refresh_ms",
-        ("1", 1.5, True, -1, None, NAN, 2**63),
+        lambda v: ReaderGroupConfig.of([S], group_refresh_interval=v),
+        "group_refresh_interval",
+        (*SECONDS, INF, None),
     ),
     "group checkpoints": (
-        lambda v: ReaderGroupConfig.of([S], automatic_checkpoint_ms=v),
-        "automatic_checkpoint_ms",
-        ("1", 1.5, True, None, NAN, 2**63),
+        lambda v: ReaderGroupConfig.of([S], automatic_checkpoint_interval=v),
+        "automatic_checkpoint_interval",
+        ("1", True, None, NAN, INF, -INF),
     ),
     "group outstanding": (
         lambda v: ReaderGroupConfig.of([S], max_outstanding_checkpoints=v),
@@ -360,11 +360,11 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     ),
     "group retention": (lambda v: ReaderGroupConfig.of([S], retention=v), "retention", (0, "NONE", None)),
     "lateness": (
-        lambda v: WatermarkAssigner(allowed_lateness_ms=v),
-        "allowed_lateness_ms",
+        lambda v: WatermarkAssigner(allowed_lateness=v),
+        "allowed_lateness",
         ("1", 1.5, True, -1, None, NAN),
     ),
-    "idle": (lambda v: WatermarkAssigner(idle_seconds=v), "idle_seconds", SECONDS),
+    "idle": (lambda v: WatermarkAssigner(idle_after=v), "idle_after", SECONDS),
     "every": (lambda v: WatermarkAssigner(every=v), "every", (*SECONDS, None)),
     "range": (lambda v: SegmentRange(S, 0, v, 2**62), "start_offset", ("0", 1.5, True, -1, None)),
     "cut offset": (lambda v: StreamCut(S, {0: v}), "stream cut", ("0", 1.5, None, -2, 2**63)),
@@ -377,7 +377,7 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
         (*COUNTS, 2**31),
     ),
     "ingest lease": (
-        lambda v: FileIngester(None, "s/a", "s/b", lease_ms=v),  # type: ignore[arg-type]  # not used
+        lambda v: FileIngester(None, "s/a", "s/b", lease=v),  # type: ignore[arg-type]  # not used
         "lease",
         (*COUNTS, 1),
     ),
@@ -476,7 +476,7 @@ def test_a_message_does_not_repeat_thousands_of_digits() -> None:
 
 @pytest.mark.parametrize("name", ["_system2", "_abc", "_", "__", "a_b"])
 async def test_names_with_an_underscore_are_not_created(name: str) -> None:
-    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", scope="s", operation_timeout=1)
     async with open_client(config) as client:
         for create in (client.create_scope, client.create_stream):
             with pytest.raises(InvalidArgumentError, match="illegal characters"):

@@ -904,16 +904,16 @@ def test_changes_of_a_configuration() -> None:
     old = StreamConfiguration(ScalingPolicy.by_event_rate(10, 3, 4), tags=frozenset({"a"}))
     new = streams.Changes(segments=5, keep_time=60, add_tags=("b",), remove_tags=("a",)).apply(old)
     assert new == StreamConfiguration(
-        ScalingPolicy.by_event_rate(10, 3, 5), RetentionPolicy.by_time(60_000), frozenset({"b"})
+        ScalingPolicy.by_event_rate(10, 3, 5), RetentionPolicy.by_time(60), frozenset({"b"})
     )
     assert streams.Changes(keep_all=True).apply(new).retention is None
     retention = streams.Changes(keep_time=parse_duration("1001ms")).apply(new).retention
-    assert retention == RetentionPolicy.by_time(1001)
+    assert retention == RetentionPolicy.by_time(1.001)
     assert streams.Changes(keep_size=7).apply(new).retention == RetentionPolicy.by_size(7)
-    assert streams.Changes(kbytes_per_second=9).apply(old).scaling == ScalingPolicy.by_data_rate(9, 3, 4)
+    assert streams.Changes(bytes_per_second=9216).apply(old).scaling == ScalingPolicy.by_data_rate(9216, 3, 4)
     assert streams.Changes().apply(old) == old
     with pytest.raises(InvalidArgumentError, match="not by both"):
-        streams.Changes(events_per_second=1, kbytes_per_second=1)
+        streams.Changes(events_per_second=1, bytes_per_second=1)
     with pytest.raises(InvalidArgumentError, match="at least one segment"):
         streams.even_ranges([], 0)
     records = [streams.scaling_record(each) for each in (old.scaling, ScalingPolicy.fixed(1))]
@@ -922,12 +922,13 @@ def test_changes_of_a_configuration() -> None:
         {"by": "fixed", "min_segments": 1},
     ]
     texts = [streams.scaling_text(each) for each in records]
+    assert streams.scaling_record(ScalingPolicy.by_data_rate(2048))["rate"] == 2048
     assert texts == ["10 events/s for each segment, factor 3, at least 4", "fixed, 1 segment"]
     kept = streams.retention_record(RetentionPolicy.by_size(1024, 4096))
     assert kept == {"min_bytes": 1024, "max_bytes": 4096}
     assert streams.retention_text(kept) == "at least 1.0 KiB, at most 4.0 KiB"
-    kept = streams.retention_record(RetentionPolicy.by_time(60_000))
-    assert kept == {"min_ms": 60_000, "max_ms": None}
+    kept = streams.retention_record(RetentionPolicy.by_time(60))
+    assert kept == {"min_seconds": 60, "max_seconds": None}
     assert streams.retention_text(kept) == "at least 1m"
     assert streams.retention_record(None) is None
     assert streams.retention_text(None) == "everything"

@@ -24,10 +24,10 @@ def test_argument_then_property_then_environment_then_default() -> None:
     assert make(props=PROPS, env=ENV).controller_uri == "tcp://property:2"
     assert make(env=ENV).controller_uri == "tcp://environment:1"
     assert make(env={}).controller_uri == "tcp://localhost:9090"
-    assert make(scope="argument", props=PROPS, env=ENV).default_scope == "argument"
-    assert make(props=PROPS, env=ENV).default_scope == "property"
-    assert make(env=ENV).default_scope == "environment"
-    assert make(env={}).default_scope is None
+    assert make(scope="argument", props=PROPS, env=ENV).scope == "argument"
+    assert make(props=PROPS, env=ENV).scope == "property"
+    assert make(env=ENV).scope == "environment"
+    assert make(env={}).scope is None
 
 
 def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_bad_property_is_named() -> None:
 TEXTS: dict[str, tuple[str, str, str, object]] = {
     # field: property, environment variable, text, value
     "controller_uri": ("pravega.controller.uri", "PRAVEGA_CONTROLLER_URI", "tls://h:1", "tls://h:1"),
-    "default_scope": ("pravega.scope", "PRAVEGA_SCOPE", "s", "s"),
+    "scope": ("pravega.scope", "PRAVEGA_SCOPE", "s", "s"),
     "trust_store": ("pravega.client.tls.trust-store", "PRAVEGA_TRUST_STORE", "/ca.pem", "/ca.pem"),
     "validate_hostname": (
         "pravega.client.tls.validate-hostname",
@@ -179,13 +179,12 @@ def option_of(name: str) -> str:
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_setting_comes_from_argument_property_or_environment(name: str) -> None:
     key, variable, text, value = TEXTS[name]
-    argument = {"default_scope": "scope"}.get(name, name)
     default = getattr(PravegaConfig(), name)
     assert value != default
     for made in (
         PravegaConfig.from_defaults(env={}, props={key: text}),
         PravegaConfig.from_defaults(env={variable: text}),
-        PravegaConfig.from_defaults(env={}, **{argument: value}),  # type: ignore[arg-type]  # by name
+        PravegaConfig.from_defaults(env={}, **{name: value}),  # type: ignore[arg-type]  # by name
         PravegaConfig.from_arguments([option_of(name), text], env={})[0],
         PravegaConfig.from_arguments(["x", f"{option_of(name)}={text}"], env={variable: "-"})[0],
         dataclasses.replace(PravegaConfig(), **{name: value}),  # type: ignore[arg-type]  # by name
@@ -193,7 +192,7 @@ def test_every_setting_comes_from_argument_property_or_environment(name: str) ->
         assert getattr(made, name) == value
     if default is not None:
         # An argument wins, also one that is false or the default.
-        won = PravegaConfig.from_defaults(env={variable: text}, **{argument: default})
+        won = PravegaConfig.from_defaults(env={variable: text}, **{name: default})
         assert getattr(won, name) == default
 
 
@@ -243,8 +242,8 @@ def test_a_property_that_is_no_text_is_refused() -> None:
         ("controller_uri", "tcp://a b:9090"),
         ("controller_uri", "tcp://a\n:9090"),
         ("controller_uri", "tcp://a:1/path:9090"),
-        ("default_scope", 5),
-        ("default_scope", ""),
+        ("scope", 5),
+        ("scope", ""),
         ("credentials", "Basic abc"),
         ("credentials", ("user", "password")),
         ("trust_store", True),
@@ -360,13 +359,13 @@ def test_credentials_with_and_without_padding_and_with_any_letters() -> None:
 def test_other_program_arguments_are_left_alone() -> None:
     argv = ["run", "--name", "x", "--scope", "s", "--scopes", "all", "-v", "--controller=tcp://h:1", "file"]
     config, rest = PravegaConfig.from_arguments(argv, env={})
-    assert (config.default_scope, config.controller_uri) == ("s", "tcp://h:1")
+    assert (config.scope, config.controller_uri) == ("s", "tcp://h:1")
     assert rest == ["run", "--name", "x", "--scopes", "all", "-v", "file"]
 
 
 def test_a_program_argument_wins_and_the_rest_is_looked_up() -> None:
     config, rest = PravegaConfig.from_arguments(["--scope", "argument"], props=PROPS, env=ENV)
-    assert (config.default_scope, config.controller_uri, rest) == ("argument", "tcp://property:2", [])
+    assert (config.scope, config.controller_uri, rest) == ("argument", "tcp://property:2", [])
     assert PravegaConfig.from_arguments([], env=ENV) == (PravegaConfig.from_defaults(env=ENV), [])
 
 
@@ -378,7 +377,7 @@ def test_a_program_argument_without_its_value_is_refused() -> None:
 def test_the_arguments_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["program", "--scope", "s", "rest"])
     config, rest = PravegaConfig.from_arguments(env={})
-    assert (config.default_scope, rest) == ("s", ["rest"])
+    assert (config.scope, rest) == ("s", ["rest"])
 
 
 def test_a_program_s_own_parser() -> None:
@@ -416,16 +415,14 @@ def test_controllers_that_do_not_go_together(uris: object) -> None:
 def test_what_open_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRAVEGA_SCOPE", "environment")
     monkeypatch.setenv("PRAVEGA_OPERATION_TIMEOUT", "7")
-    config = PravegaConfig(default_scope="kept", max_connections_per_store=3)
+    config = PravegaConfig(scope="kept", max_connections_per_store=3)
     basic = Credentials.basic("user", "password")
     assert config_of(None) == PravegaConfig.from_defaults()
     assert config_of(config) == config
-    assert config_of(config, "other", basic) == dataclasses.replace(
-        config, default_scope="other", credentials=basic
-    )
+    assert config_of(config, "other", basic) == dataclasses.replace(config, scope="other", credentials=basic)
     found = config_of("tcp://a:1", "demo")
-    assert (found.endpoints, found.default_scope, found.operation_timeout) == ((("a", 1),), "demo", 7.0)
-    assert config_of("tcp://a:1").default_scope == "environment"
+    assert (found.endpoints, found.scope, found.operation_timeout) == ((("a", 1),), "demo", 7.0)
+    assert config_of("tcp://a:1").scope == "environment"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ class Synchronizer:
     """
 
     def __init__(self, starts: dict[str, int], ends: dict[str, int]) -> None:
-        config = ReaderGroupConfig({STREAM: None}, automatic_checkpoint_ms=-1, group_refresh_ms=0)
+        config = ReaderGroupConfig(
+            {STREAM: None}, automatic_checkpoint_interval=-0.001, group_refresh_interval=0
+        )
         self.state = GroupState.begin(ReaderGroupStateInit(config, starts, ends, dict.fromkeys(starts)))
         self.watching = _Watching()
         self.disturb: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint

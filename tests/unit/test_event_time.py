@@ -21,7 +21,7 @@ class Clock:
 
 
 def test_the_slowest_stream_decides() -> None:
-    assigner = WatermarkAssigner(allowed_lateness_ms=10)
+    assigner = WatermarkAssigner(allowed_lateness=10)
     assert assigner.watermark is None
     assert assigner.update({A: TimeWindow(None, None), B: TimeWindow(500, None)}) is None
     assert assigner.update({A: TimeWindow(300, 400), B: TimeWindow(500, None)}) == 290
@@ -35,7 +35,7 @@ def test_the_slowest_stream_decides() -> None:
 @pytest.mark.parametrize("lower", [None, 100])
 def test_an_idle_stream_holds_the_others_back_for_a_while(lower: int | None) -> None:
     clock = Clock()
-    assigner = WatermarkAssigner(idle_seconds=5, clock=clock)
+    assigner = WatermarkAssigner(idle_after=5, clock=clock)
 
     def at(now: float, of_a: int, of_b: TimeWindow) -> int | None:
         clock.now = now
@@ -53,7 +53,7 @@ def test_an_idle_stream_holds_the_others_back_for_a_while(lower: int | None) -> 
 
 def test_a_stream_with_more_to_read_is_not_idle() -> None:
     clock = Clock()
-    assigner = WatermarkAssigner(idle_seconds=5, clock=clock)
+    assigner = WatermarkAssigner(idle_after=5, clock=clock)
     for clock.now in range(0, 60, 4):
         moved = assigner.update({A: TimeWindow(1000 + int(clock.now), None), B: TimeWindow(100, 200)})
         assert moved == (100 if clock.now == 0 else None)
@@ -67,7 +67,7 @@ def test_a_stream_with_more_to_read_is_not_idle() -> None:
 def test_a_stream_that_is_being_read_is_not_idle() -> None:
     """Marks come seldom: that there is none ahead does not say that all was read."""
     clock = Clock()
-    assigner = WatermarkAssigner(idle_seconds=5, clock=clock)
+    assigner = WatermarkAssigner(idle_after=5, clock=clock)
     windows = {A: TimeWindow(1000, None), B: TimeWindow(100, None)}
     assert assigner.update(windows, {B: 0}) == 100
     for clock.now in range(4, 60, 4):
@@ -78,7 +78,7 @@ def test_a_stream_that_is_being_read_is_not_idle() -> None:
 
 def test_when_all_streams_stand_still_time_does_too() -> None:
     clock = Clock()
-    assigner = WatermarkAssigner(idle_seconds=0, clock=clock)
+    assigner = WatermarkAssigner(idle_after=0, clock=clock)
     windows = {A: TimeWindow(100, None), B: TimeWindow(200, None)}
     assert assigner.update(windows) == 100
     clock.now = 100
@@ -96,7 +96,7 @@ def test_time_windows_are_not_asked_for_all_the_time() -> None:
     assert assigner.due
 
 
-@pytest.mark.parametrize("setting", ["allowed_lateness_ms", "idle_seconds", "every"])
+@pytest.mark.parametrize("setting", ["allowed_lateness", "idle_after", "every"])
 def test_negative_settings(setting: str) -> None:
     with pytest.raises(InvalidArgumentError, match=setting):
         WatermarkAssigner(**{setting: -1})  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from pravega_wire.sync import client as sync_client
 RANGE = SegmentRange(ScopedStream("demo", "readings"), 0, 0, 9)
 CONFIG = PravegaConfig(
     controller_uri="tcp://127.0.0.1:1",
-    default_scope="demo",
+    scope="demo",
     credentials=Credentials.basic("user", "hunter2"),
 )
 CLASSES = [

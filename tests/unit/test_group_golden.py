@@ -54,8 +54,8 @@ def config_of(fields: dict[str, Any]) -> ReaderGroupConfig:
     return ReaderGroupConfig(
         starts={ScopedStream.parse(name): cut_of(name, cut) for name, cut in fields["startingStreamCuts"]},
         ends={ScopedStream.parse(name): cut_of(name, cut) for name, cut in fields["endingStreamCuts"]},
-        group_refresh_ms=fields["groupRefreshTimeMillis"],
-        automatic_checkpoint_ms=fields["automaticCheckpointIntervalMillis"],
+        group_refresh_interval=fields["groupRefreshTimeMillis"] / 1000,
+        automatic_checkpoint_interval=fields["automaticCheckpointIntervalMillis"] / 1000,
         max_outstanding_checkpoints=fields["maxOutstandingCheckpointRequest"],
         retention=RetentionType(fields["retentionType"]),
         generation=fields["generation"],
@@ -383,8 +383,8 @@ def test_configurations_are_checked() -> None:
         ReaderGroupConfig({ORDERS: StreamCut(other, {0: 0})})
     with pytest.raises(InvalidArgumentError, match="max_outstanding"):
         ReaderGroupConfig({ORDERS: None}, max_outstanding_checkpoints=0)
-    with pytest.raises(InvalidArgumentError, match="group_refresh_ms"):
-        ReaderGroupConfig({ORDERS: None}, group_refresh_ms=-1)
+    with pytest.raises(InvalidArgumentError, match="group_refresh_interval"):
+        ReaderGroupConfig({ORDERS: None}, group_refresh_interval=-0.001)
     for start, end in [({0: 5}, {0: 4}), ({0: -1}, {0: 4}), ({2: 0}, {1: 4}), ({0: 1, 2: 0}, {0: 3, 1: 4})]:
         with pytest.raises(InvalidStreamCutError):
             ReaderGroupConfig.of([StreamCut(ORDERS, start)], ends=[StreamCut(ORDERS, end)])
@@ -393,7 +393,9 @@ def test_configurations_are_checked() -> None:
 
 
 def test_configurations_are_values() -> None:
-    config = ReaderGroupConfig.of([ORDERS], automatic_checkpoint_ms=-1).with_identity(3, UUID(int=5))
+    config = ReaderGroupConfig.of([ORDERS], automatic_checkpoint_interval=-0.001).with_identity(
+        3, UUID(int=5)
+    )
     copy = pickle.loads(pickle.dumps(config))
     assert identity(copy) == identity(config)
     assert hash(copy) == hash(config)

@@ -178,7 +178,7 @@ class FakeClient:
             controller=self.controller, config=SimpleNamespace(operation_timeout=operation_timeout)
         )
 
-    async def begin_transaction(self, stream: ScopedStream, *, lease_ms: int) -> FakeTransaction:
+    async def begin_transaction(self, stream: ScopedStream, *, lease: float) -> FakeTransaction:
         await trio.lowlevel.checkpoint()
         return FakeTransaction(self, UUID(int=len(self.controller.states) + 1))
 

@@ -31,7 +31,7 @@ class Controller:
         self.answers = list(answers)
         self.pings = 0
 
-    async def ping_transaction(self, scope: str, stream: str, txn_id: object, lease_ms: int) -> PingStatus:
+    async def ping_transaction(self, scope: str, stream: str, txn_id: object, lease: float) -> PingStatus:
         await trio.lowlevel.checkpoint()
         self.pings += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -46,7 +46,7 @@ def pings_in_a_minute(controller: Controller) -> tuple[int, TransactionError | N
     async def main() -> tuple[int, TransactionError | None]:
         async with trio.open_nursery() as nursery:
             core: Any = SimpleNamespace(nursery=nursery, controller=controller, check_open=lambda: None)
-            transaction = Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16_000)
+            transaction = Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16)
             await trio.sleep(61)
             await transaction.aclose()
         return controller.pings, transaction._lost
@@ -100,7 +100,7 @@ def test_leaving_the_block_says_that_the_abort_was_not_answered(failed: bool) ->
                 config=SimpleNamespace(operation_timeout=120.0),
                 leaving=Leaving(120.0),
             )
-            async with Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16_000):
+            async with Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16):
                 if failed:
                     raise KeyError("the program's own")
 

@@ -85,7 +85,7 @@ clients_at_first: set[threading.Thread] = set()
 
 def test_a_blocking_client_is_opened_and_closed() -> None:
     client = sync.open_client(URI, scope="s")
-    assert client.config.default_scope == "s"
+    assert client.config.scope == "s"
     assert "open" in repr(client)
     client.close()
     client.close()
@@ -119,7 +119,7 @@ def test_several_threads_close_a_client() -> None:
 def test_an_asyncio_client_is_opened_and_closed() -> None:
     async def main() -> None:
         client = await aio.open_client(URI, scope="s")
-        assert client.config.default_scope == "s"
+        assert client.config.scope == "s"
         await client.aclose()
         await client.aclose()
         assert clients_threads() == set()

@@ -152,7 +152,7 @@ def test_every_class_has_a_repr(cls: type) -> None:
 async def test_handles_show_their_state_and_no_secret() -> None:
     config = PravegaConfig(
         controller_uri="tcp://127.0.0.1:1",
-        default_scope="s",
+        scope="s",
         credentials=Credentials.basic("user", "hunter2"),
     )
     async with open_client(config) as client:

@@ -52,7 +52,7 @@ def test_a_function_runs_over_the_trio_client(run: Run) -> None:
     async def work(client: pravega_wire.PravegaClient, first: int, *, second: int) -> list[object]:
         await trio.lowlevel.checkpoint()
         assert isinstance(client, pravega_wire.PravegaClient)
-        return [threading.current_thread(), client.config.default_scope, first + second]
+        return [threading.current_thread(), client.config.scope, first + second]
 
     thread, scope, total = run(work, 1, second=2)
     assert thread is not threading.current_thread()

@@ -34,7 +34,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
         found.append(client)
         yield client
         client.open = False
-        if config.default_scope == "fails":
+        if config.scope == "fails":
             raise ClosedError("not in order")
 
     monkeypatch.setattr(clients, "open_client", open_client)
@@ -47,7 +47,7 @@ def config_of(scope: str | int) -> PravegaConfig:
 
 
 def open_scopes(opened: list[Opened]) -> list[str | None]:
-    return [each.config.default_scope for each in opened if each.open]
+    return [each.config.scope for each in opened if each.open]
 
 
 def test_only_the_last_idle_clients_stay_open(opened: list[Opened]) -> None:

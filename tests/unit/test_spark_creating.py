@@ -26,7 +26,7 @@ from spark_adapter.options.creating import CREATION_OPTIONS, Creation
 from spark_adapter.options.read import OPTIONS
 from spark_adapter.tables.metadata import TABLES, TableRead
 
-CONFIG = PravegaConfig(controller_uri="tcp://localhost:1", default_scope="sc")
+CONFIG = PravegaConfig(controller_uri="tcp://localhost:1", scope="sc")
 
 
 def _options(configuration: StreamConfiguration) -> dict[str, str]:
@@ -56,15 +56,15 @@ kept = st.integers(1, 2**63 - 1)
         StreamConfiguration,
         scaling=st.builds(ScalingPolicy.fixed, numbers)
         | st.builds(ScalingPolicy.by_event_rate, numbers, factors, numbers)
-        | st.builds(ScalingPolicy.by_data_rate, numbers, factors, numbers),
+        | st.builds(ScalingPolicy.by_data_rate, numbers.map(lambda each: each * 1024), factors, numbers),
         retention=st.none()
-        | st.builds(RetentionPolicy.by_time, kept)
+        | st.builds(RetentionPolicy.by_time, st.integers(1, 2**50).map(lambda each: each / 1000))
         | st.builds(RetentionPolicy.by_size, kept),
     )
 )
 def test_options_give_the_configuration_they_describe(configuration: StreamConfiguration) -> None:
     parsed = Creation.parse(_options(configuration), "write")
-    assert parsed == Creation(stream=True, scope=True, configuration=configuration)
+    assert parsed == Creation(stream=True, scope=True, config=configuration)
     assert pickle.loads(pickle.dumps(parsed)) == parsed
 
 

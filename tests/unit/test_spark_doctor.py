@@ -48,7 +48,7 @@ class Log:
 
     async def __aexit__(self, *error: object) -> None: ...
 
-    async def fetch_oldest_revision(self) -> int:
+    async def oldest_revision(self) -> int:
         return 0
 
     async def read_from(self, revision: int) -> Log:

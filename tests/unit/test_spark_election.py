@@ -57,7 +57,7 @@ PARTITIONS = 2
 class Client(FakeClient):
     """The model of a client, with the call that attempts need besides."""
 
-    def ping_transaction(self, stream: str, txn_id: UUID, *, lease_ms: int) -> bool:
+    def ping_transaction(self, stream: str, txn_id: UUID, *, lease: float) -> bool:
         return self.server.txns[txn_id].status is Status.OPEN
 
 
@@ -158,7 +158,7 @@ class Run:
             compact_after=25,
         )
         return ElectedCommitter(
-            steps.before_each_call(Client(server)), "s/t", journal, lease_ms=60_000, session=self.session,
+            steps.before_each_call(Client(server)), "s/t", journal, lease=60, session=self.session,
             planned=entry_of if self.world.readable else lambda batch: None,
         )  # fmt: skip
 
@@ -388,9 +388,7 @@ def elected(server: Server, session: UUID | None = None, query: str = QUERY, **m
     """What an attempt, or the driver, of a run has."""
     journal = Journal(FakeRevisioned(server), SinkKey(query, "s/t"), name="s/ledger", compact_after=100)
     more.setdefault("planned", entry_of)
-    return ElectedCommitter(
-        Client(server), "s/t", journal, lease_ms=60_000, session=session or uuid4(), **more
-    )
+    return ElectedCommitter(Client(server), "s/t", journal, lease=60, session=session or uuid4(), **more)
 
 
 def claimed(committer: ElectedCommitter, batch: int) -> UUID:
@@ -533,7 +531,7 @@ def test_an_aborted_transaction_fails_the_batch_and_the_next_run_writes_it() -> 
     attempts = staged(server, session)
     for txn in server.txns.values():
         txn.status = Status.ABORTED
-    with pytest.raises(TransactionAbortedError, match=r"its lease of 60000 ms \(transaction_timeout_ms\)"):
+    with pytest.raises(TransactionAbortedError, match=r"its lease of 60 s \(transaction_timeout_ms\)"):
         staged(server, session)
     with pytest.raises(TransactionAbortedError):
         elected(server, session).settle(0, attempts)
@@ -954,7 +952,7 @@ def test_a_held_transaction_is_renewed_until_it_is_closed_or_lost() -> None:
         pings = 0
         enough = threading.Event()
 
-        def ping_transaction(self, stream: str, txn_id: UUID, *, lease_ms: int) -> bool:
+        def ping_transaction(self, stream: str, txn_id: UUID, *, lease: float) -> bool:
             self.pings += 1
             if self.pings == 3:
                 raise ConnectionLostError("not now")
@@ -962,11 +960,11 @@ def test_a_held_transaction_is_renewed_until_it_is_closed_or_lost() -> None:
                 raise TransactionError("the lease cannot be renewed: DISCONNECTED")
             if self.pings == 6:
                 self.enough.set()
-            return super().ping_transaction(stream, txn_id, lease_ms=lease_ms)
+            return super().ping_transaction(stream, txn_id, lease=lease)
 
     server = Server()
     client = Flaky(server)
-    txn = client.begin_transaction("s/t", lease_ms=1).txn_id
+    txn = client.begin_transaction("s/t", lease=0.001).txn_id
     with HeldTransaction(client, "s/t", txn, 1) as held:
         assert client.enough.wait(20)
         (thread,) = (each for each in threading.enumerate() if each.name == f"lease of {txn}")

@@ -138,9 +138,9 @@ class Deleting(Whole):
         self.there = True
         return super().create_stream(stream, configuration)
 
-    def begin_transaction(self, stream: Any, *, lease_ms: int) -> Any:
+    def begin_transaction(self, stream: Any, *, lease: float) -> Any:
         self._require(stream)
-        return super().begin_transaction(stream, lease_ms=lease_ms)
+        return super().begin_transaction(stream, lease=lease)
 
     def event_writer(self, stream: ScopedStream) -> Any:
         self._require(stream)

@@ -118,10 +118,10 @@ class FakeRevisioned:
         self.lose_answer = False
         self.gone_after: type[Record] | None = None
 
-    def fetch_latest_revision(self) -> int:
+    def latest_revision(self) -> int:
         return len(self.server.ledger)
 
-    def fetch_oldest_revision(self) -> int:
+    def oldest_revision(self) -> int:
         return self.server.ledger_start
 
     def read_from(self, revision: int) -> Iterator[tuple[int, bytes]]:
@@ -194,7 +194,7 @@ class FakeTransaction:
             raise TransactionNotOpenError(f"{self.txn_id} is {txn.status.name}", status=txn.status.name)
         return txn
 
-    def ping(self, lease_ms: int | None = None) -> None:
+    def ping(self, lease: float | None = None) -> None:
         self._require(Status.OPEN)
 
     def abort(self) -> None:
@@ -210,7 +210,7 @@ class FakeClient:
     def __init__(self, server: Server) -> None:
         self.server = server
 
-    def begin_transaction(self, stream: str, *, lease_ms: int) -> FakeTransaction:
+    def begin_transaction(self, stream: str, *, lease: float) -> FakeTransaction:
         txn_id = uuid4()
         self.server.txns[txn_id] = Txn()
         return FakeTransaction(self.server, txn_id)
@@ -306,7 +306,7 @@ class Driver:
             FakeClient(server),
             "s/t",
             self.journal,
-            lease_ms=60_000,
+            lease=60,
             checkpoint=checkpoint,
             new_ledger=new_ledger,
             wait_visible=wait_visible,

@@ -37,7 +37,7 @@ from spark_adapter.writing.partition import PartitionWriter, _encode_result, dec
 
 CONFIG = PravegaConfig(
     controller_uri="tls://example.org:9090",
-    default_scope="sc",
+    scope="sc",
     credentials=Credentials.basic("user", "secret"),
     trust_store="/some/ca.pem",
     validate_hostname=False,
@@ -248,8 +248,8 @@ def test_option_names_are_unique() -> None:
         ({"mode": "twice"}, "mode 'twice' is not one of"),
         ({"ledger_stream": "l"}, "but the mode is 'at_least_once'"),
         ({"mode": "exactly_once", "ledger_stream": "st"}, "another stream than the one"),
-        ({"mode": "exactly_once", "ledger_stream": "l", "lease_ms": 9_999}, "lease_ms"),
-        ({"mode": "exactly_once", "ledger_stream": "l", "lease_ms": 600_001}, "lease_ms"),
+        ({"mode": "exactly_once", "ledger_stream": "l", "lease": 9.999}, "lease"),
+        ({"mode": "exactly_once", "ledger_stream": "l", "lease": 600.001}, "lease"),
         ({"mode": "exactly_once", "ledger_stream": "l", "if_forgotten": "x"}, "if_forgotten"),
         ({"mode": "exactly_once", "ledger_stream": "l", "compact_after": 0}, "compact_after"),
         ({"sink_name": "a"}, "sink_name and new_ledger need mode 'exactly_once'"),

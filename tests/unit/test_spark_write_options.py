@@ -47,10 +47,11 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
     )
     assert parsed.semantic == "exactly_once"
     assert parsed.ledger == ScopedStream("sc", "st-spark-ledger")
-    assert (parsed.lease_ms, parsed.read_after_write) == (30_000, False)
+    assert (parsed.lease, parsed.read_after_write) == (30, False)
     assert parsed.creation.stream
     weaker = WriteOptions.parse(
-        {**STREAM, "exactly_once": "false", "lease_ms": "30000", "read_after_write": "false"}, "write"
+        {**STREAM, "exactly_once": "false", "transaction_timeout_ms": "30000", "read_after_write": "false"},
+        "write",
     )
     assert (weaker.semantic, weaker.ledger) == ("at_least_once", None)
 
@@ -68,8 +69,8 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         ({"semantic": "best_effort", "event_time_col": "t"}, "'event_time_col' needs semantic"),
         ({"ledger_stream": "sc/st"}, "'ledger_stream' must name another stream than .* sc/st"),
         ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms' must be between 10000 and 600000"),
-        ({"lease_ms": "soon"}, "'transaction_timeout_ms': 'soon' is not a whole number"),
-        ({"lease_ms": "10000", "transaction_timeout_ms": "10000"}, "set twice"),
+        ({"transaction_timeout_ms": "soon"}, "'transaction_timeout_ms': 'soon' is not a whole number"),
+        ({"read_after_write": "true", "read_after_write_consistency": "true"}, "set twice"),
         ({"compact_after": "0"}, "'compact_after' must be at least 1, not 0"),
         ({"if_forgotten": "maybe"}, "'if_forgotten': 'maybe' is not one of raise, committed, aborted"),
         ({"value_format": "xml"}, "'value_format': 'xml' is not one of binary, string, json"),

@@ -46,7 +46,7 @@ def test_every_blocking_class_is_exported() -> None:
 
 @pytest.mark.parametrize("mirror", [blocking.ByteStreamReader, blocking.ByteStreamWriter])
 def test_files_take_a_timeout(mirror: type) -> None:
-    for name in ("close", "fetch_head", "fetch_tail"):
+    for name in ("close", "head", "tail"):
         assert inspect.signature(getattr(mirror, name)).parameters["timeout"].default is None
 
 

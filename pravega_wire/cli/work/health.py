@@ -84,9 +84,9 @@ async def examine(
     yield Finding("controller", "ok", f"answered in {took}; {len(scopes)} scopes are visible")
     yield await _servers(client)
     found = list(streams)
-    if not found and config.default_scope is not None:
+    if not found and config.scope is not None:
         try:
-            found = await client.list_streams(config.default_scope)
+            found = await client.list_streams(config.scope)
         except PravegaError as error:
             yield Finding("scope", "problem", error.message)
     async for finding in _token(client, found):
@@ -270,7 +270,7 @@ async def _transactions(
 ) -> AsyncIterator[Finding]:
     for stream in streams:
         try:
-            await client.stream_configuration(stream)
+            await client.stream_config(stream)
             found = await open_transactions(client, stream, stores)
         except UnlistableError as error:
             yield Finding(f"transactions of {stream}", "unknown", error.message)

@@ -44,7 +44,7 @@ def segment_label(segment_id: int) -> str:
 _SCALING: Final = {
     ScaleType.FIXED_NUM_SEGMENTS: "fixed",
     ScaleType.BY_RATE_IN_EVENTS_PER_SEC: "events_per_second",
-    ScaleType.BY_RATE_IN_KBYTES_PER_SEC: "kbytes_per_second",
+    ScaleType.BY_RATE_IN_KBYTES_PER_SEC: "bytes_per_second",
 }
 
 
@@ -52,7 +52,8 @@ def scaling_record(policy: ScalingPolicy) -> dict[str, Any]:
     """Return a scaling policy as a record."""
     record: dict[str, Any] = {"by": _SCALING[policy.scale_type], "min_segments": policy.min_segments}
     if policy.scale_type is not ScaleType.FIXED_NUM_SEGMENTS:
-        record |= {"rate": policy.target_rate, "scale_factor": policy.scale_factor}
+        unit = 1024 if policy.scale_type is ScaleType.BY_RATE_IN_KBYTES_PER_SEC else 1
+        record |= {"rate": policy.target_rate * unit, "scale_factor": policy.scale_factor}
     return record
 
 
@@ -61,17 +62,18 @@ def scaling_text(record: Mapping[str, Any]) -> str:
     least = record["min_segments"]
     if record["by"] == "fixed":
         return f"fixed, {counted(least, 'segment')}"
-    unit = "events/s" if record["by"] == "events_per_second" else "KiB/s"
-    return f"{record['rate']} {unit} for each segment, factor {record['scale_factor']}, at least {least}"
+    rate = f"{record['rate']} events" if record["by"] == "events_per_second" else size_text(record["rate"])
+    return f"{rate}/s for each segment, factor {record['scale_factor']}, at least {least}"
 
 
 def retention_record(policy: RetentionPolicy | None) -> dict[str, Any] | None:
-    """Return a retention policy as a record: milliseconds or bytes; None if all data is kept."""
+    """Return a retention policy as a record: seconds or bytes; None if all data is kept."""
     if policy is None:
         return None
-    unit = "ms" if policy.retention_type is RetentionType.TIME else "bytes"
     most = None if policy.maximum == INT64_MAX else policy.maximum
-    return {f"min_{unit}": policy.minimum, f"max_{unit}": most}
+    if policy.retention_type is RetentionType.SIZE:
+        return {"min_bytes": policy.minimum, "max_bytes": most}
+    return {"min_seconds": policy.minimum / 1000, "max_seconds": None if most is None else most / 1000}
 
 
 def retention_text(record: Mapping[str, Any] | None) -> str:
@@ -79,7 +81,7 @@ def retention_text(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return "everything"
     shown = [
-        each if each is None else duration_text(each / 1000) if key.endswith("ms") else size_text(each)
+        each if each is None else duration_text(each) if key.endswith("seconds") else size_text(each)
         for key, each in record.items()
     ]
     return f"at least {shown[0]}" + ("" if shown[1] is None else f", at most {shown[1]}")
@@ -91,7 +93,7 @@ class Changes:
 
     :ivar segments: a fixed number of segments; or the least, with a rate.
     :ivar events_per_second: scale by this rate of each segment.
-    :ivar kbytes_per_second: scale by this rate of each segment, in KiB.
+    :ivar bytes_per_second: scale by this rate of each segment, a multiple of 1024.
     :ivar scale_factor: number of segments into which a busy one is split.
     :ivar keep_time: seconds to keep data.
     :ivar keep_size: bytes of data to keep.
@@ -102,7 +104,7 @@ class Changes:
 
     segments: int | None = None
     events_per_second: int | None = None
-    kbytes_per_second: int | None = None
+    bytes_per_second: int | None = None
     scale_factor: int | None = None
     keep_time: float | None = None
     keep_size: int | None = None
@@ -111,7 +113,7 @@ class Changes:
     remove_tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.events_per_second is not None and self.kbytes_per_second is not None:
+        if self.events_per_second is not None and self.bytes_per_second is not None:
             raise InvalidArgumentError("a stream scales by events or by bytes, not by both")
         if sum((self.keep_time is not None, self.keep_size is not None, self.keep_all)) > 1:
             raise InvalidArgumentError("a stream keeps data by age, by size, or all of it: choose one")
@@ -131,13 +133,13 @@ class Changes:
         )
 
     def _scaling(self, old: ScalingPolicy) -> ScalingPolicy:
-        if self.events_per_second is not None or self.kbytes_per_second is not None:
+        if self.events_per_second is not None or self.bytes_per_second is not None:
             make = (
                 ScalingPolicy.by_event_rate
                 if self.events_per_second is not None
                 else ScalingPolicy.by_data_rate
             )
-            rate = self.events_per_second if self.kbytes_per_second is None else self.kbytes_per_second
+            rate = self.events_per_second if self.bytes_per_second is None else self.bytes_per_second
             assert rate is not None
             return make(rate, self.scale_factor or old.scale_factor or 2, self.segments or old.min_segments)
         if self.segments is None and self.scale_factor is None:
@@ -145,7 +147,7 @@ class Changes:
         if old.scale_type is ScaleType.FIXED_NUM_SEGMENTS:
             if self.scale_factor is not None:
                 raise InvalidArgumentError(
-                    "a scale factor needs a rate: --events-per-second, --kbytes-per-second"
+                    "a scale factor needs a rate: --events-per-second, --bytes-per-second"
                 )
             assert self.segments is not None
             return ScalingPolicy.fixed(self.segments)
@@ -159,7 +161,7 @@ class Changes:
         if self.keep_all:
             return None
         if self.keep_time is not None:
-            return RetentionPolicy.by_time(round(self.keep_time * 1000))
+            return RetentionPolicy.by_time(self.keep_time)
         return old if self.keep_size is None else RetentionPolicy.by_size(self.keep_size)
 
 
@@ -210,9 +212,9 @@ async def _summary(client: PravegaClient, stream: ScopedStream) -> dict[str, Any
         "stream": str(stream),
         "segments": 0 if info.sealed else len(info.tail.positions),
         "bytes": sum(each.length for each in ranges),
-        "scaling": scaling_record(info.configuration.scaling),
-        "retention": retention_record(info.configuration.retention),
-        "tags": info.configuration.tags,
+        "scaling": scaling_record(info.config.scaling),
+        "retention": retention_record(info.config.retention),
+        "tags": info.config.tags,
         "sealed": info.sealed,
     }
 
@@ -268,9 +270,9 @@ async def describe(client: PravegaClient, stream: ScopedStream) -> dict[str, Any
     epochs = epochs_of(layout)
     return {
         "stream": str(stream),
-        "scaling": scaling_record(info.configuration.scaling),
-        "retention": retention_record(info.configuration.retention),
-        "tags": info.configuration.tags,
+        "scaling": scaling_record(info.config.scaling),
+        "retention": retention_record(info.config.retention),
+        "tags": info.config.tags,
         "sealed": info.sealed,
         "epoch": max(epochs),
         "active": sum(each["state"] == "active" for each in segments),
@@ -311,7 +313,7 @@ async def scale(client: PravegaClient, stream: ScopedStream, count: int) -> Mapp
     if not active:
         raise InvalidArgumentError(f"stream {stream} is sealed and cannot be scaled")
     seal, ranges = even_ranges(active, count)
-    least = (await client.stream_configuration(stream)).scaling.min_segments
+    least = (await client.stream_config(stream)).scaling.min_segments
     if count < least:
         raise InvalidArgumentError(
             f"the scaling policy of stream {stream} demands at least {least} segments; allow fewer first: "
