@@ -45,14 +45,14 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         },
         "writeStream",
     )
-    assert parsed.semantic == "exactly_once"
+    assert parsed.mode == "exactly_once"
     assert parsed.ledger == ScopedStream("sc", "st-spark-ledger")
     assert (parsed.lease_ms, parsed.read_after_write) == (30_000, False)
     assert parsed.creation.stream
     weaker = WriteOptions.parse(
         {**STREAM, "exactly_once": "false", "lease_ms": "30000", "read_after_write": "false"}, "write"
     )
-    assert (weaker.semantic, weaker.ledger) == ("at_least_once", None)
+    assert (weaker.mode, weaker.ledger) == ("at_least_once", None)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         ({"semantic": "exactly_once", "exactly_once": "false"}, "contradict each other"),
         ({"exactly_once": "false", "ledger_stream": "l"}, "'ledger_stream' needs semantic 'exactly_once'"),
         ({"semantic": "best_effort", "event_time_col": "t"}, "'event_time_col' needs semantic"),
-        ({"ledger_stream": "sc/st"}, "'ledger_stream' must name another stream than .* sc/st"),
+        ({"ledger_stream": "sc/st"}, "ledger_stream must name another stream than .* sc/st"),
         ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms' must be between 10000 and 600000"),
         ({"lease_ms": "soon"}, "'transaction_timeout_ms': 'soon' is not a whole number"),
         ({"lease_ms": "10000", "transaction_timeout_ms": "10000"}, "set twice"),
         ({"compact_after": "0"}, "'compact_after' must be at least 1, not 0"),
         ({"if_forgotten": "maybe"}, "'if_forgotten': 'maybe' is not one of raise, committed, aborted"),
         ({"value_format": "xml"}, "'value_format': 'xml' is not one of binary, string, json"),
-        ({"query": ""}, "'query': '' is not a valid name"),
+        ({"query": ""}, "query '' is not a valid name"),
         ({"query": "(unnamed job) 1"}, "is not a valid name"),
         ({"query": "(job) 1"}, "is not a valid name"),
         ({"ledger_stream": ""}, "'ledger_stream' is empty"),
