@@ -21,6 +21,25 @@ __all__ = ["choose_kind", "cluster", "standalone"]
 
 _ADDRESS_SECONDS = 20.0
 
+# The properties that every process of a kind has in a cluster.
+_BOOKIE = {"bookieCount": 1, "zkLedgersPath": "/pravega/bookkeeper/ledgers", "startZk": "true"}
+_CONTROLLER = {
+    "controller.service.rpc.published.host.nameOrIp": "127.0.0.1",
+    "controller.security.auth.delegationToken.signingKey.basis": "secret",
+}
+_STORE = {
+    "bookkeeper.ledger.path": _BOOKIE["zkLedgersPath"],
+    "bookkeeper.ensemble.size": 1,
+    "bookkeeper.ack.quorum.size": 1,
+    "bookkeeper.write.quorum.size": 1,
+    "pravegaservice.service.published.host.nameOrIp": "127.0.0.1",
+    "pravegaservice.dataLog.impl.name": "BOOKKEEPER",
+    "pravegaservice.storage.impl.name": "FILESYSTEM",
+    "pravegaservice.admin.gateway.enable": "false",
+    "pravegaservice.cache.size.max": 512 << 20,
+    "autoScale.security.auth.token.signingKey.basis": "secret",
+}
+
 
 def choose_kind(kind: Kind | None) -> Kind:
     """Choose the kind of server.
@@ -236,86 +255,65 @@ def cluster(
             raise ServerStartError(f"cluster() needs a whole number from 1 for {name}, not {value!r}")
     with log_directory("cluster") as log_dir, data_directory("cluster") as data:
         account = make_account(log_dir) if auth else None
-        ledgers = data / "ledgers"
-        storage = data / "storage"
-        for directory in (ledgers, storage):
-            directory.mkdir()
-        empty = log_dir / "empty.properties"
+        ledgers, storage, empty = data / "ledgers", data / "storage", log_dir / "empty.properties"
+        ledgers.mkdir()
+        storage.mkdir()
         empty.touch()
         zookeeper, bookie_port, *ports = free_ports(2 + 2 * controllers + 3 * segment_stores)
+        zookeeper_uri = f"127.0.0.1:{zookeeper}"
         process_of = partial(java_process, log_dir=log_dir, data=data, memory=memory)
         bookie = process_of(
             "bookie",
             "io.pravega.segmentstore.storage.impl.bookkeeper.BookKeeperServiceRunner",
-            {
-                "basePort": bookie_port,
-                "bookieCount": 1,
-                "zkPort": zookeeper,
-                "zkLedgersPath": "/pravega/bookkeeper/ledgers",
-                "startZk": "true",
-                "ledgersDir": ledgers,
-            },
+            {**_BOOKIE, "basePort": bookie_port, "zkPort": zookeeper, "ledgersDir": ledgers},
             address=("127.0.0.1", zookeeper),
             direct_memory="1g",
         )
-        zookeeper_uri = f"127.0.0.1:{zookeeper}"
         controller_processes = []
         for index in range(controllers):
             rpc, rest = ports.pop(), ports.pop()
+            properties = {
+                **_CONTROLLER,
+                "controller.container.count": containers,
+                "controller.zk.connect.uri": zookeeper_uri,
+                "controller.service.rpc.listener.port": rpc,
+                "controller.service.rpc.published.port": rpc,
+                "controller.service.rest.listener.port": rest,
+                **(account.properties(token_seconds) if account else {}),
+            }
             controller_processes.append(
                 process_of(
                     f"controller-{index}",
                     "io.pravega.controller.server.Main",
-                    {
-                        "controller.container.count": containers,
-                        "controller.zk.connect.uri": zookeeper_uri,
-                        "controller.service.rpc.listener.port": rpc,
-                        "controller.service.rpc.published.port": rpc,
-                        "controller.service.rpc.published.host.nameOrIp": "127.0.0.1",
-                        "controller.service.rest.listener.port": rest,
-                        "controller.security.auth.delegationToken.signingKey.basis": "secret",
-                        **(account.properties(token_seconds) if account else {}),
-                    },
+                    properties,
                     address=("127.0.0.1", rpc),
                     direct_memory="512m",
                 )
             )
-        controller_uri = "tcp://" + ",".join(
-            f"{host}:{port}" for host, port in (each.address for each in controller_processes)
-        )
+        addresses = [f"{host}:{port}" for host, port in (each.address for each in controller_processes)]
         stores = []
         for index in range(segment_stores):
             port, gateway, rest = ports.pop(), ports.pop(), ports.pop()
+            properties = {
+                **_STORE,
+                "pravega.configurationFile": empty,
+                "pravegaservice.container.count": containers,
+                "pravegaservice.zk.connect.uri": zookeeper_uri,
+                "bookkeeper.zk.connect.uri": zookeeper_uri,
+                "pravegaservice.service.listener.port": port,
+                "pravegaservice.service.published.port": port if published is None else published(port),
+                "filesystem.root": storage,
+                "pravegaservice.admin.gateway.port": gateway,
+                "pravegaservice.rest.listener.port": rest,
+                "autoScale.controller.connect.uri": f"tcp://{addresses[0]}",
+                # If this is set, stores check the tokens of all requests.
+                "autoScale.controller.connect.security.auth.enable": str(auth).lower(),
+            }
             stores.append(
                 process_of(
                     f"store-{index}",
                     "io.pravega.segmentstore.server.host.ServiceStarter",
-                    {
-                        "pravega.configurationFile": empty,
-                        "pravegaservice.container.count": containers,
-                        "pravegaservice.zk.connect.uri": zookeeper_uri,
-                        "bookkeeper.zk.connect.uri": zookeeper_uri,
-                        "bookkeeper.ledger.path": "/pravega/bookkeeper/ledgers",
-                        "bookkeeper.ensemble.size": 1,
-                        "bookkeeper.ack.quorum.size": 1,
-                        "bookkeeper.write.quorum.size": 1,
-                        "pravegaservice.service.listener.port": port,
-                        "pravegaservice.service.published.port": port
-                        if published is None
-                        else published(port),
-                        "pravegaservice.service.published.host.nameOrIp": "127.0.0.1",
-                        "pravegaservice.dataLog.impl.name": "BOOKKEEPER",
-                        "pravegaservice.storage.impl.name": "FILESYSTEM",
-                        "filesystem.root": storage,
-                        "pravegaservice.admin.gateway.enable": "false",
-                        "pravegaservice.admin.gateway.port": gateway,
-                        "pravegaservice.rest.listener.port": rest,
-                        "pravegaservice.cache.size.max": 512 << 20,
-                        "autoScale.controller.connect.uri": controller_uri.split(",")[0],
-                        "autoScale.security.auth.token.signingKey.basis": "secret",
-                        # If this is set, stores check the tokens of all requests.
-                        "autoScale.controller.connect.security.auth.enable": str(auth).lower(),
-                    },
+                    properties,
                     address=("127.0.0.1", port),
                     direct_memory="1g",
                     environment=account.environment() if account else None,
@@ -324,7 +322,7 @@ def cluster(
         processes = [bookie, *controller_processes, *stores]
         server = PravegaCluster(
             "jars",
-            controller_uri,
+            "tcp://" + ",".join(addresses),
             log_dir,
             processes,
             username=account.username if account else None,

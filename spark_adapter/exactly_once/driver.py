@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from html import escape
 from itertools import accumulate
@@ -671,8 +671,8 @@ class BatchCommitter:
             ids = set(state.leftovers.get(txn.txn_id, ()))
             if state.claim is not None and state.claim.txn == txn.txn_id:
                 ids |= state.claim.staging
-            if ids and self._end(txn.txn_id, time.monotonic() + _END_LIMIT):
-                self._client.delete_staging(self._stream, txn.txn_id, sorted(ids))
+            if ids:
+                self._drop(txn.txn_id, ids)
         except PravegaError as error:
             log.warning("%s: not all leftovers of a failed batch are removed: %s", self._key, error)
         return reason
@@ -750,6 +750,11 @@ class BatchCommitter:
                     log.info("the stream of transaction %s no longer exists, nor do its segments", txn)
                 self._tidied.update((txn, each) for each in todo)
         return done
+
+    def _drop(self, txn: UUID, ids: Set[UUID]) -> None:
+        """End a transaction that will not be committed, and delete what was staged for it."""
+        if self._end(txn, time.monotonic() + _END_LIMIT) and ids:
+            self._client.delete_staging(self._stream, txn, sorted(ids))
 
     def _end(self, txn: UUID, until: float) -> bool:
         """Abort a transaction if it is open, and wait until it has ended; a second call does not wait.

@@ -179,8 +179,10 @@ class ElectedCommitter(BatchCommitter):
         :raises InvalidArgumentError: the ledger has no record of the sink; see :meth:`BatchCommitter.run`.
         :raises TransactionUnknownError: see :meth:`BatchCommitter.run`.
         """
-        own: Transaction | None = None
         until = time.monotonic() + patience
+        own: Transaction | None = None
+        # Whether the ledger has, or may have, this attempt's claim with its own transaction.
+        claimed = False
         self._identity = self._planned(batch)
         try:
             while True:
@@ -203,37 +205,28 @@ class ElectedCommitter(BatchCommitter):
                     if own is None or held.txn != own.txn_id:
                         return held.txn
                     # The offer below was accepted, but its reply was lost.
-                    elected, own = own, None
-                    return self._elected(elected)
+                    claimed = True
+                    break
                 self._require_newest(self._journal.sink_state.claim)
                 if own is None:
                     if self._journal.wait_for_news(until - time.monotonic()):
                         continue
                     own = self._client.begin_transaction(self._stream, lease=self._lease)
                     self._reach("begin")
-                offered, own = own, None
-                try:
-                    taken = self._journal.offer(self._claiming(batch, generation, offered.txn_id))
-                except BaseException:
-                    # The claim may be in the ledger: then the next attempt continues with its transaction.
-                    offered.close()
-                    raise
-                if taken:
-                    return self._elected(offered)
-                own = offered
-        finally:
-            if own is not None:
-                self._give_up(own)
-
-    def _elected(self, txn: Transaction) -> UUID:
-        try:
+                claimed = True  # if the offer ends in an error, it may be in the ledger
+                claimed = self._journal.offer(self._claiming(batch, generation, own.txn_id))
+                if claimed:
+                    break
             self._reach("claimed")
             self._tidy()
             self._reach("tidied")
+            return own.txn_id
         finally:
-            # Each writer holds it; if this attempt fails here, another one continues with the claim.
-            txn.close()
-        return txn.txn_id
+            if own is not None and claimed:
+                # Each writer holds it; if this attempt fails here, another one continues with the claim.
+                own.close()
+            elif own is not None:
+                self._give_up(own)
 
     def _require_not_overtaken(self, state: SinkState) -> None:
         """Check that no other driver has taken over.
@@ -438,8 +431,7 @@ class ElectedCommitter(BatchCommitter):
             return False
         if (held.txn, held.session) != (txn_id, self._session):
             return False
-        if self._end(txn_id, time.monotonic() + driver._END_LIMIT) and held.staging:
-            self._client.delete_staging(self._stream, txn_id, sorted(held.staging))
+        self._drop(txn_id, held.staging)
         return True
 
     def is_prepared(self, txn_id: UUID) -> bool:

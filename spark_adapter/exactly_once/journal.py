@@ -61,7 +61,7 @@ class Revisioned(Protocol):
 
 
 def open_ledger(
-    client: PravegaClient, ledger: ScopedStream, key: SinkKey, batch: int, *, new_ledger: bool, say: str
+    client: PravegaClient, ledger: ScopedStream, key: SinkKey, batch: int, *, new_ledger: bool
 ) -> RevisionedStream[bytes]:
     """Open the ledger's revisioned stream; create it if it does not exist and ``batch`` may be its first.
 
@@ -70,7 +70,6 @@ def open_ledger(
     :param key: query, stream and sink name.
     :param batch: number of the batch.
     :param new_ledger: whether to create the ledger for a batch above 0 too.
-    :param say: the setting with which a user confirms a new ledger, for the message.
     :raises InvalidArgumentError: the ledger is sealed; or it does not exist, but should contain earlier
         batches.
     :raises ScopeNotFoundError: the ledger's scope does not exist.
@@ -86,7 +85,7 @@ def open_ledger(
             raise InvalidArgumentError(
                 f"ledger {ledger} does not exist, but batch {batch} of {key} is not the first: if the "
                 "ledger's name is mistyped or it was deleted, the batch may already be in the stream. To "
-                f"use a new ledger, set {say}"
+                "use a new ledger, set new_ledger=True"
             ) from error
     # Another task of the batch may be creating it at this moment: then this returns when it is there.
     try:
@@ -103,7 +102,7 @@ def open_ledger(
         raise InvalidArgumentError(
             f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
             f"ledger_stream. If batch {batch} is not the first, check first whether {key.stream} already has "
-            f"its rows (the sealed ledger can still be read), and set {say}"
+            f"its rows (the sealed ledger can still be read), and set new_ledger=True"
         ) from error
 
 

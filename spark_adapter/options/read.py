@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias, get_args
@@ -41,7 +41,6 @@ __all__ = [
     "decode_ranges",
     "encode_ranges",
     "number",
-    "one_of",
     "option_table",
     "quoted",
     "read_use",
@@ -704,16 +703,6 @@ def number(name: str, text: str, lowest: int, highest: int | None = None) -> int
         limits = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
         raise InvalidArgumentError(f"option {name!r} must be {limits}, not {value}")
     return value
-
-
-def one_of(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return the value of an option with a fixed set of values; case does not matter.
-
-    :raises InvalidArgumentError: it is not one of them.
-    """
-    if text.lower() not in choices:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not one of {', '.join(choices)}")
-    return text.lower()
 
 
 def _seconds(name: str, text: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypeAlias, cast, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,9 +33,19 @@ from pravega_wire.support.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from spark_adapter.columns.rows_json import column_to_json, rows_to_json
 from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX, IfForgotten, OnOlderCheckpoint, is_reserved
 from spark_adapter.options.creating import Creation
-from spark_adapter.options.read import Use, boolean, canonical, config_of, number, one_of, stream_of
+from spark_adapter.options.read import Use, boolean, canonical, config_of, number, stream_of
 
-__all__ = ["Columns", "Mode", "ValueFormat", "WriteOptions", "default_ledger"]
+__all__ = [
+    "Columns",
+    "Mode",
+    "SinkOptions",
+    "ValueFormat",
+    "WriteOptions",
+    "default_ledger",
+    "one_of",
+    "require_column",
+    "require_exactly_once",
+]
 
 Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
 ValueFormat: TypeAlias = Literal["binary", "string", "json"]
@@ -61,45 +71,86 @@ def default_ledger(stream: ScopedStream) -> ScopedStream:
     return ScopedStream(stream.scope, f"{stream.name}{LEDGER_SUFFIX}")
 
 
+def one_of(name: str, value: str, choices: Any) -> Any:
+    """Return the value of a setting, if it is one of a ``Literal``.
+
+    :raises InvalidArgumentError: it is not.
+    """
+    if value not in get_args(choices):
+        raise InvalidArgumentError(f"{name} {value!r} is not one of {', '.join(get_args(choices))}")
+    return value
+
+
+def require_exactly_once(setting: str, mode: Mode, names: Iterable[str]) -> None:
+    """Check that the settings ``names`` are not set without ``exactly_once``, which alone has a use for them.
+
+    :raises InvalidArgumentError: ``setting``, which has the mode, is another one.
+    """
+    if mode != "exactly_once":
+        for name in names:
+            raise InvalidArgumentError(
+                f"{name} needs {setting} 'exactly_once', but the {setting} is {mode!r}; remove it"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
-    """The parsed options of one write.
+class SinkOptions:
+    """What both ways to write have: the format and :class:`~spark_adapter.ForeachBatchSink`.
 
-    Example::
-
-        options = WriteOptions.parse({"stream": "demo/readings", "job_id": "readings-2024-01-31"}, "write")
+    Each parses its own settings; what the values must be together is checked here.
 
     :ivar config: connection settings.
     :ivar stream: the stream to write to.
-    :ivar semantic: ``exactly_once``, ``at_least_once`` or ``best_effort``.
-    :ivar columns: the columns that the options name, not yet checked against a DataFrame.
+    :ivar mode: ``exactly_once``, ``at_least_once`` or ``best_effort``.
     :ivar ledger: the ledger stream; None unless ``exactly_once``.
     :ivar query: name of the query in the ledger; None for Spark's id.
     :ivar sink_name: distinguishes sinks of one query that write to the same stream.
-    :ivar job_id: name of the job in the ledger, or None.
     :ivar new_ledger: whether to accept a batch above 0 although the ledger has no record of the query.
     :ivar if_forgotten: what to assume about a transaction that the server has no record of.
     :ivar on_older_checkpoint: what to do if the query's checkpoint is older than what was written.
     :ivar compact_after: number of records after which the ledger is compacted.
     :ivar lease: lease of the transaction in seconds.
     :ivar read_after_write: whether a batch counts as done only when readers see it.
-    :ivar creation: whether and how to create the stream if it does not exist.
+    :raises InvalidArgumentError: the ledger is the stream itself, or the query has a name of a job.
     """
 
     config: PravegaConfig
     stream: ScopedStream
-    semantic: Mode
-    columns: Columns
+    mode: Mode
     ledger: ScopedStream | None = None
     query: str | None = None
     sink_name: str = ""
-    job_id: str | None = None
     new_ledger: bool = False
     if_forgotten: IfForgotten = "raise"
     on_older_checkpoint: OnOlderCheckpoint = "raise"
     compact_after: int = 1000
     lease: float = 120
     read_after_write: bool = True
+
+    def __post_init__(self) -> None:
+        if self.ledger == self.stream:
+            raise InvalidArgumentError(
+                f"ledger_stream must name another stream than the one to write to, {self.stream}"
+            )
+        if self.query is not None and (not self.query or is_reserved(self.query)):
+            raise InvalidArgumentError(f"query {self.query!r} is not a valid name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions(SinkOptions):
+    """The parsed options of one write.
+
+    Example::
+
+        options = WriteOptions.parse({"stream": "demo/readings", "job_id": "readings-2024-01-31"}, "write")
+
+    :ivar columns: the columns that the options name, not yet checked against a DataFrame.
+    :ivar job_id: name of the job in the ledger, or None.
+    :ivar creation: whether and how to create the stream if it does not exist.
+    """
+
+    columns: Columns
+    job_id: str | None = None
     creation: Creation = field(default_factory=lambda: Creation(stream=True))
 
     @classmethod
@@ -114,53 +165,36 @@ class WriteOptions:
         given = canonical(options, use)
         config = config_of(given)
         stream = stream_of(given, config)
-        semantic = _semantic(given)
+        mode = _mode(given)
+        require_exactly_once(
+            "semantic", mode, (f"option {name!r}" for name in _ONLY_EXACTLY_ONCE if name in given)
+        )
         ledger = None
-        if semantic == "exactly_once":
+        if mode == "exactly_once":
             named = given.get("ledger_stream")
             if named == "":
                 raise InvalidArgumentError(
                     "option 'ledger_stream' is empty; remove it to use <stream>-spark-ledger"
                 )
             ledger = default_ledger(stream) if named is None else config.resolve(named)
-            if ledger == stream:
-                raise InvalidArgumentError(
-                    f"option 'ledger_stream' must name another stream than the one to write to, {ledger}"
-                )
-        else:
-            for name in _ONLY_EXACTLY_ONCE:
-                if name in given:
-                    raise InvalidArgumentError(
-                        f"option {name!r} needs semantic 'exactly_once', but the semantic is {semantic!r}"
-                    )
-        for name in ("query", "job_id"):
-            if name in given and (not given[name] or is_reserved(given[name])):
-                raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a valid name")
+        job_id = given.get("job_id")
+        if job_id is not None and (not job_id or is_reserved(job_id)):
+            raise InvalidArgumentError(f"option 'job_id': {job_id!r} is not a valid name")
         poll = "transaction_status_poll_interval_ms"
         if poll in given:
             number(poll, given[poll], 1)
         return cls(
             config=config,
             stream=stream,
-            semantic=semantic,
+            mode=mode,
             columns=Columns.parse(given),
             ledger=ledger,
             query=given.get("query"),
             sink_name=given.get("sink_name", ""),
-            job_id=given.get("job_id"),
+            job_id=job_id,
             new_ledger=boolean("new_ledger", given.get("new_ledger", "false")),
-            if_forgotten=cast(
-                IfForgotten,
-                one_of("if_forgotten", given.get("if_forgotten", "raise"), get_args(IfForgotten)),
-            ),
-            on_older_checkpoint=cast(
-                OnOlderCheckpoint,
-                one_of(
-                    "on_older_checkpoint",
-                    given.get("on_older_checkpoint", "raise"),
-                    get_args(OnOlderCheckpoint),
-                ),
-            ),
+            if_forgotten=_choice("if_forgotten", given, IfForgotten, "raise"),
+            on_older_checkpoint=_choice("on_older_checkpoint", given, OnOlderCheckpoint, "raise"),
             compact_after=number("compact_after", given.get("compact_after", "1000"), 1),
             lease=number(
                 "transaction_timeout_ms",
@@ -176,19 +210,24 @@ class WriteOptions:
         )
 
 
-def _semantic(given: Mapping[str, str]) -> Mode:
-    semantic: Mode = "exactly_once"
-    if "exactly_once" in given and not boolean("exactly_once", given["exactly_once"]):
-        semantic = "at_least_once"
-    if "semantic" not in given:
-        return semantic
-    named = cast(Mode, one_of("semantic", given["semantic"], get_args(Mode)))
-    if "exactly_once" in given and (named == "exactly_once") != (semantic == "exactly_once"):
+def _choice(name: str, given: Mapping[str, str], choices: Any, default: str | None) -> Any:
+    """Return the value of an option with a fixed set of values; case does not matter."""
+    if name not in given:
+        return default
+    return one_of(f"option {name!r}:", given[name].lower(), choices)
+
+
+def _mode(given: Mapping[str, str]) -> Mode:
+    named: Mode | None = _choice("semantic", given, Mode, None)
+    if "exactly_once" not in given:
+        return named or "exactly_once"
+    exactly_once = boolean("exactly_once", given["exactly_once"])
+    if named is not None and (named == "exactly_once") != exactly_once:
         raise InvalidArgumentError(
             f"options 'semantic' ({named}) and 'exactly_once' ({given['exactly_once']}) contradict each "
             "other; remove one"
         )
-    return named
+    return named or ("exactly_once" if exactly_once else "at_least_once")
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -212,11 +251,7 @@ class Columns:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
         """Parse the options that name columns."""
-        value_format = None
-        if "value_format" in given:
-            value_format = cast(
-                ValueFormat, one_of("value_format", given["value_format"], get_args(ValueFormat))
-            )
+        value_format = _choice("value_format", given, ValueFormat, None)
         event = given.get("event_col", None if value_format == "json" else EVENT)
         return cls(event, value_format, given.get("routing_key_col"), given.get("event_time_col"))
 
@@ -232,7 +267,7 @@ class Columns:
         if self.value_format == "json":
             _require_json(schema, event)
             if event is not None:
-                event = _field(schema, "event_col", event).name
+                event = _field(schema, "option 'event_col'", event).name
         else:
             assert event is not None
             kinds: dict[ValueFormat | None, tuple[type[DataType], ...]] = {
@@ -240,14 +275,16 @@ class Columns:
                 "binary": (BinaryType,),
                 "string": (StringType,),
             }
-            event = _require(schema, "event_col", event, *kinds[self.value_format])
+            event = require_column(schema, "option 'event_col'", event, *kinds[self.value_format])
         key, event_time = self.key, self.time
         if key is None and _called(schema, KEY):
             key = KEY
         if key is not None:
-            key = _require(schema, "routing_key_col", key, StringType)
+            key = require_column(schema, "option 'routing_key_col'", key, StringType)
         if event_time is not None:
-            event_time = _require(schema, "event_time_col", event_time, TimestampType, IntegralType)
+            event_time = require_column(
+                schema, "option 'event_time_col'", event_time, TimestampType, IntegralType
+            )
         return Columns(event, self.value_format, key, event_time)
 
     def project(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -289,14 +326,17 @@ def _milliseconds(column: pa.Array) -> pa.Array:
     return column.cast(pa.int64())
 
 
-def _require(schema: StructType, option: str, column: str, *kinds: type[DataType]) -> str:
-    """Return the name of a column in a schema, if it has one of these types."""
-    field = _field(schema, option, column)
+def require_column(schema: StructType, setting: str, column: str, *kinds: type[DataType]) -> str:
+    """Return the name of a column in a schema; that in the setting may differ in upper and lower case.
+
+    :raises InvalidArgumentError: there is no such column, or several, or it has none of these types.
+    """
+    field = _field(schema, setting, column)
     found = field.dataType
     if not isinstance(found, kinds):
         wanted = " or ".join(_NAMES[kind] for kind in kinds)
         raise InvalidArgumentError(
-            f"option {option!r}: column {column!r} has type {found.simpleString()}, not {wanted}"
+            f"{setting}: column {column!r} has type {found.simpleString()}, not {wanted}"
         )
     return str(field.name)
 
@@ -305,6 +345,7 @@ _NAMES: dict[Any, str] = {
     BinaryType: "binary",
     StringType: "string",
     TimestampType: "timestamp",
+    TimestampNTZType: "timestamp_ntz",
     IntegralType: "whole milliseconds",
 }
 
@@ -315,12 +356,12 @@ def _called(schema: StructType, column: str) -> list[StructField]:
     return exact or [field for field in schema.fields if field.name.lower() == column.lower()]
 
 
-def _field(schema: StructType, option: str, column: str) -> StructField:
+def _field(schema: StructType, setting: str, column: str) -> StructField:
     found = _called(schema, column)
     if len(found) != 1:
         many = "there is no column" if not found else "there are several columns"
         raise InvalidArgumentError(
-            f"option {option!r}: {many} {column!r}; the columns are {', '.join(schema.fieldNames())}"
+            f"{setting}: {many} {column!r}; the columns are {', '.join(schema.fieldNames())}"
         )
     return found[0]
 
@@ -331,7 +372,7 @@ def _require_json(schema: StructType, column: str | None) -> None:
         raise InvalidArgumentError(
             "option 'value_format': the DataFrame has no columns, so its rows cannot be written as JSON"
         )
-    kind = schema if column is None else _field(schema, "event_col", column).dataType
+    kind = schema if column is None else _field(schema, "option 'event_col'", column).dataType
     wrong = _no_json(kind)
     if wrong is not None:
         raise InvalidArgumentError(

@@ -61,6 +61,10 @@ class Limit:
             None if self.events is None else max(0, self.events - events),
         )
 
+    def allows(self, size: int) -> bool:
+        """Return True if one event of ``size`` bytes is within the limits."""
+        return self.events != 0 and (self.bytes is None or size <= self.bytes)
+
     @property
     def used_up(self) -> bool:
         """True if not even an empty event is within the limits."""
@@ -274,7 +278,7 @@ def _shares(total: int, weights: Sequence[int]) -> list[int]:
 def _share(
     ready: Sequence[SegmentRange], limit: Limit, waited: Mapping[SegmentKey, int], *, first: bool
 ) -> Generator[Question, Answer, list[_Part]]:
-    """Divide a limit between segments.
+    """Divide a limit between segments: an event for each that waited, the rest in proportion to the data.
 
     :param ready: the ranges that can be read now.
     :param limit: the limit.
@@ -289,89 +293,90 @@ def _share(
             each.to = each.whole.end_offset
             each.events = each.size // _SMALLEST_EVENT
         return parts
-    left = limit
+    alone = yield from _serve_those_that_waited(
+        [each for each in parts if waited.get(each.key)], limit, first
+    )
+    if alone is not None:
+        return [alone]
+    yield from _divide(parts, limit, first)
+    _add_one_each(parts, _left(parts, limit))
+    if first and not any(each.size for each in parts):
+        # The first event of every segment exceeds the limit.
+        if parts[0].next_bytes is not None:
+            parts[0].add_one()
+        return parts
+    yield from _fill_up(parts, limit)
+    return parts
 
-    # 1. One event for each segment that got nothing before, so that small segments also make progress.
-    waiting = [each for each in parts if waited.get(each.key)]
+
+def _left(parts: Sequence[_Part], limit: Limit) -> Limit:
+    return limit.less(sum(each.size for each in parts), sum(each.events for each in parts))
+
+
+def _serve_those_that_waited(
+    waiting: Sequence[_Part], limit: Limit, first: bool
+) -> Generator[Question, Answer, _Part | None]:
+    """Take one event of each segment that got nothing before, so that small segments also make progress.
+
+    :returns: the segment whose turn it is, if its event exceeds the limit and becomes the only one.
+    """
+    if limit.events is not None:
+        waiting = waiting[: limit.events]
     if waiting:
-        if left.events is not None:
-            waiting = waiting[: left.events]
-        yield from _look(waiting, [0 if left.bytes is not None else None] * len(waiting), [1] * len(waiting))
-        for number, each in enumerate(waiting):
-            if each.next_bytes is None:
-                left = left.less(each.size, each.events)  # no limit of bytes: one event was found
-            elif left.bytes is not None and each.next_bytes <= left.bytes:
-                left = left.less(each.next_bytes, 1)
-                each.add_one()
-            elif number == 0 and first:
-                each.add_one()  # over the limit, and its turn: it becomes the only event
-                return [each]
+        yield from _look(waiting, [0 if limit.bytes is not None else None] * len(waiting), [1] * len(waiting))
+        size = waiting[0].next_bytes
+        if first and size is not None and not limit.allows(size):
+            waiting[0].add_one()
+            return waiting[0]
+        _add_one_each(waiting, _left(waiting, limit))
+    return None
 
-    # 2. The rest in proportion to their unread data.
+
+def _divide(parts: Sequence[_Part], limit: Limit, first: bool) -> Generator[Question, Answer, None]:
+    """Divide what is left of the limit in proportion to the unread data."""
+    left = _left(parts, limit)
     asked = [each for each in parts if each.rest.length]
     taken = any(each.size for each in parts)
     if asked and not (left.used_up and (taken or not first)):
         weights = [each.rest.length for each in asked]
         sizes = [None] * len(asked) if left.bytes is None else _shares(left.bytes, weights)
         counts = [None] * len(asked) if left.events is None else _shares(left.events, weights)
-        left = yield from _fill(asked, sizes, counts, left)
+        yield from _look(asked, sizes, counts)
 
-    # 3. The unused rest of the shares: an event for segments without one, then the largest segments.
+
+def _add_one_each(parts: Sequence[_Part], left: Limit) -> None:
+    """Take the next event of each segment without one, if it is within the limits; only its size is known."""
     for each in parts:
-        if not each.size and each.next_bytes is not None and not left.used_up:
-            assert left.bytes is not None
-            if each.next_bytes <= left.bytes:
-                left = left.less(each.next_bytes, 1)
-                each.add_one()
-    if any(each.size for each in parts) or not first:
-        over = [
-            each
-            for each in parts
-            if each.rest.length and (each.next_bytes is None or each.next_bytes <= (left.bytes or 0))
-        ]
-        if over and not left.used_up and _worth_it(left, limit):
-            largest = max(over, key=lambda each: each.rest.length)
-            yield from _fill([largest], [left.bytes], [left.events], left)
-        return parts
-    # The first event of every segment exceeds the limit.
-    if parts[0].next_bytes is not None:
-        parts[0].add_one()
-    return parts
+        if not each.size and each.next_bytes is not None and left.allows(each.next_bytes):
+            left = left.less(each.next_bytes, 1)
+            each.add_one()
 
 
-def _worth_it(left: Limit, limit: Limit) -> bool:
-    """Return True if enough of a limit is left to make another request for a segment worthwhile."""
-    return (left.bytes is None or left.bytes * 16 >= (limit.bytes or 0)) and (
+def _fill_up(parts: Sequence[_Part], limit: Limit) -> Generator[Question, Answer, None]:
+    """Take the unused rest of the shares from the largest segment, if another request is worthwhile."""
+    left = _left(parts, limit)
+    worthwhile = (left.bytes is None or left.bytes * 16 >= (limit.bytes or 0)) and (
         left.events is None or left.events * 16 >= (limit.events or 0)
     )
-
-
-def _fill(
-    parts: Sequence[_Part], sizes: Sequence[int | None], counts: Sequence[int | None], left: Limit
-) -> Generator[Question, Answer, Limit]:
-    """Take the events within these shares, and return the rest of the limit."""
-    before = [(each.size, each.events) for each in parts]
-    asked = [number for number, count in enumerate(counts) if count != 0]
-    yield from _look(
-        [parts[number] for number in asked],
-        [sizes[number] for number in asked],
-        [counts[number] for number in asked],
-    )
-    for each, (size, events) in zip(parts, before, strict=True):
-        left = left.less(each.size - size, each.events - events)
-    return left
+    over = [
+        each
+        for each in parts
+        if each.rest.length and (each.next_bytes is None or left.allows(each.next_bytes))
+    ]
+    if over and worthwhile and not left.used_up:
+        yield from _look([max(over, key=lambda each: each.rest.length)], [left.bytes], [left.events])
 
 
 def _look(
     parts: Sequence[_Part], sizes: Sequence[int | None], counts: Sequence[int | None]
 ) -> Generator[Question, Answer, None]:
-    if not parts:
-        return
-    asked = zip(parts, sizes, counts, strict=True)
-    answer = yield Look(tuple((each.rest, size, count) for each, size, count in asked))
-    assert isinstance(answer, Sequence)
-    for each, found in zip(parts, answer, strict=True):
-        each.add(found)
+    """Take the events within these shares."""
+    asked = [each for each in zip(parts, sizes, counts, strict=True) if each[2] != 0]
+    if asked:
+        answer = yield Look(tuple((part.rest, size, count) for part, size, count in asked))
+        assert isinstance(answer, Sequence)
+        for (part, _, _), found in zip(asked, answer, strict=True):
+            part.add(found)
 
 
 def admit(

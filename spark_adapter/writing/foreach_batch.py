@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any, cast, get_args
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
-    DataType,
     IntegralType,
     StringType,
     TimestampNTZType,
@@ -27,7 +26,7 @@ from pyspark.sql.types import (
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
-from pravega_wire.support.checks import check_count, check_flag, check_lease, check_text
+from pravega_wire.support.checks import check_callable, check_count, check_flag, check_lease, check_text
 from spark_adapter.clients import HeldClient
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import (
@@ -36,15 +35,73 @@ from spark_adapter.exactly_once.driver import (
 )
 from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
 from spark_adapter.exactly_once.journal import Journal, open_ledger
-from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey, is_reserved
+from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey
 from spark_adapter.options.read import quoted
-from spark_adapter.options.write import Mode
+from spark_adapter.options.write import Mode, SinkOptions, one_of, require_column, require_exactly_once
 from spark_adapter.versions import needs_classic
 from spark_adapter.writing.partition import RESULT_SCHEMA, PartitionWriter, decode_result
 
 __all__ = ["ForeachBatchSink"]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arguments(SinkOptions):
+    """The checked arguments of :class:`ForeachBatchSink`, which explains them."""
+
+    event_col: str | None
+    serializer: Callable[[Row], bytes] | None
+    routing_key_col: str | None
+    router: Callable[[Row], str | None] | None
+    event_time_col: str | None
+    crash_hook: Callable[[str], None] | None
+
+    @classmethod
+    def parse(
+        cls,
+        config: PravegaConfig,
+        stream: str | ScopedStream,
+        ledger_stream: str | ScopedStream | None,
+        **given: Any,
+    ) -> Self:
+        """Check the arguments of a sink, and resolve the names of its streams.
+
+        :raises InvalidArgumentError: arguments are missing or malformed, or contradict each other.
+        """
+        if not isinstance(config, PravegaConfig):
+            raise InvalidArgumentError(f"config must be a PravegaConfig, not {type(config).__name__}")
+        for name, choices in _CHOICES.items():
+            one_of(name, given[name], choices)
+        for name in ("new_ledger", "read_after_write"):
+            check_flag(name, given[name])
+        for name in ("query", "event_col", "routing_key_col", "event_time_col"):
+            if given[name] is not None:
+                check_text(name, given[name])
+        if given["sink_name"] != "":
+            check_text("sink_name", given["sink_name"])
+        for name in ("serializer", "router", "crash_hook"):
+            if given[name] is not None:
+                check_callable(name, given[name])
+        check_lease(given["lease"])
+        check_count("compact_after", given["compact_after"])
+        for column, function in (("event_col", "serializer"), ("routing_key_col", "router")):
+            if given[column] is not None and given[function] is not None:
+                raise InvalidArgumentError(f"pass {column} or {function}, not both")
+        if given["mode"] == "exactly_once" and ledger_stream is None:
+            raise InvalidArgumentError("mode 'exactly_once' needs a ledger_stream")
+        for_exactly_once = {
+            "ledger_stream": ledger_stream is not None,
+            "sink_name": given["sink_name"] != "",
+            "new_ledger": given["new_ledger"],
+            "event_time_col": given["event_time_col"] is not None,
+        }
+        require_exactly_once("mode", given["mode"], (name for name, used in for_exactly_once.items() if used))
+        ledger = None if ledger_stream is None else config.resolve(ledger_stream)
+        return cls(config=config, stream=config.resolve(stream), ledger=ledger, **given)
+
+
+_CHOICES = {"mode": Mode, "if_forgotten": IfForgotten, "on_older_checkpoint": OnOlderCheckpoint}
 
 
 class ForeachBatchSink:
@@ -144,80 +201,25 @@ class ForeachBatchSink:
         compact_after: int = 1000,
         crash_hook: Callable[[str], None] | None = None,
     ) -> None:
-        if not isinstance(config, PravegaConfig):
-            raise InvalidArgumentError(f"config must be a PravegaConfig, not {type(config).__name__}")
-        if mode not in get_args(Mode):
-            raise InvalidArgumentError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
-        if mode == "exactly_once" and ledger_stream is None:
-            raise InvalidArgumentError("mode 'exactly_once' needs a ledger_stream")
-        if mode != "exactly_once" and ledger_stream is not None:
-            raise InvalidArgumentError(
-                f"ledger_stream needs mode 'exactly_once', but the mode is {mode!r}; remove it"
-            )
-        if mode != "exactly_once" and (sink_name or new_ledger):
-            raise InvalidArgumentError("sink_name and new_ledger need mode 'exactly_once'")
-        check_flag("new_ledger", new_ledger)
-        if sink_name != "":
-            check_text("sink_name", sink_name)
-        if query is not None and is_reserved(check_text("query", query)):
-            raise InvalidArgumentError(f"query {query!r} is not a valid name")
-        if mode != "exactly_once" and event_time_col is not None:
-            raise InvalidArgumentError("event_time_col needs mode 'exactly_once'")
-        if event_col is not None and serializer is not None:
-            raise InvalidArgumentError("pass event_col or serializer, not both")
-        if routing_key_col is not None and router is not None:
-            raise InvalidArgumentError("pass routing_key_col or router, not both")
-        columns = {
-            "event_col": event_col,
-            "routing_key_col": routing_key_col,
-            "event_time_col": event_time_col,
-        }
-        for name, column in columns.items():
-            if column is not None:
-                check_text(name, column)
-        functions = {"serializer": serializer, "router": router, "crash_hook": crash_hook}
-        for name, function in functions.items():
-            if function is not None and not callable(function):
-                raise InvalidArgumentError(f"{name} must be a function, not {function!r}")
-        check_lease(lease)
-        if if_forgotten not in get_args(IfForgotten):
-            raise InvalidArgumentError(
-                f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"
-            )
-        if on_older_checkpoint not in get_args(OnOlderCheckpoint):
-            raise InvalidArgumentError(
-                f"on_older_checkpoint {on_older_checkpoint!r} is not one of "
-                f"{', '.join(get_args(OnOlderCheckpoint))}"
-            )
-        check_count("compact_after", compact_after)
-        check_flag("read_after_write", read_after_write)
-        self._config = config
-        self._stream = config.resolve(stream)
-        self._ledger = None if ledger_stream is None else config.resolve(ledger_stream)
-        if self._ledger == self._stream:
-            raise InvalidArgumentError(
-                f"ledger_stream must name another stream than the one to write to, {self._stream}"
-            )
-        self._query = query
-        self._sink_name = sink_name
-        self._new_ledger = new_ledger
-        self._lease = lease
-        self._read_after_write = read_after_write
-        self._if_forgotten: IfForgotten = if_forgotten
-        self._on_older: OnOlderCheckpoint = on_older_checkpoint
-        self._compact_after = compact_after
-        self._hook = crash_hook
-        self._plan = PartitionWriter(
-            config=config,
-            stream=self._stream,
+        self._options = _Arguments.parse(
+            config,
+            stream,
+            ledger_stream,
             mode=mode,
-            ledger=self._ledger,
-            sink=sink_name,
-            event_col=event_col or "event",
+            query=query,
+            sink_name=sink_name,
+            new_ledger=new_ledger,
+            event_col=event_col,
             serializer=serializer,
             routing_key_col=routing_key_col,
             router=router,
             event_time_col=event_time_col,
+            lease=lease,
+            read_after_write=read_after_write,
+            if_forgotten=if_forgotten,
+            on_older_checkpoint=on_older_checkpoint,
+            compact_after=compact_after,
+            crash_hook=crash_hook,
         )
         self._committer: BatchCommitter | None = None
         self._committed_for: tuple[SinkKey, str | None, str] | None = None
@@ -242,12 +244,12 @@ class ForeachBatchSink:
             there is a serializer or router.
         """
         self._check_session(df)
-        self._check_columns(df)
-        if self._plan.mode == "exactly_once":
-            self.last_batch = self._exactly_once(df, batch_id)
+        plan = self._writer(df)
+        if plan.mode == "exactly_once":
+            self.last_batch = self._exactly_once(df, batch_id, plan)
         else:
             started = time.monotonic()
-            results = _run_tasks(df, self._plan)
+            results = _run_tasks(df, plan)
             self.last_batch = BatchReport(
                 batch_id,
                 "written",
@@ -257,10 +259,10 @@ class ForeachBatchSink:
                 dropped=sum(each.dropped for each in results),
             )
 
-    def _exactly_once(self, df: DataFrame, batch_id: int) -> BatchReport:
-        spark = df.sparkSession
+    def _exactly_once(self, df: DataFrame, batch_id: int, plan: PartitionWriter) -> BatchReport:
+        spark, options = df.sparkSession, self._options
         checkpoint = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        query = self._query or checkpoint
+        query = options.query or checkpoint
         if query is None:
             raise InvalidArgumentError(
                 "outside a streaming query, mode 'exactly_once' needs the argument query"
@@ -268,14 +270,14 @@ class ForeachBatchSink:
         run = str(self._session)
         if checkpoint is not None:
             run = _run_of(spark, checkpoint) or run
-        assert self._ledger is not None
-        key = SinkKey(query, str(self._stream), self._sink_name)
-        with _calls.one(self._config.controller_uri, self._ledger, key, run, batch_id):
+        assert options.ledger is not None
+        key = SinkKey(query, str(options.stream), options.sink_name)
+        with _calls.one(options.config.controller_uri, options.ledger, key, run, batch_id):
             committer = self._open(spark, key, checkpoint, run, batch_id)
 
             def write(txn: UUID) -> Sequence[AttemptResult]:
-                plan = replace(
-                    self._plan,
+                writer = replace(
+                    plan,
                     query=query,
                     batch=batch_id,
                     txn=txn,
@@ -283,20 +285,20 @@ class ForeachBatchSink:
                     claimed_at=committer.revision,
                     checksummed=committer.identity is None,
                 )
-                return _run_tasks(df, plan)
+                return _run_tasks(df, writer)
 
             def count() -> Sequence[AttemptResult]:
-                return _run_tasks(df, replace(self._plan, counting=True))
+                return _run_tasks(df, replace(plan, counting=True))
 
             try:
                 return committer.run(batch_id, write, count)
             except NoSuchSegmentError as error:
-                if not (error.segment or "").startswith(f"{self._ledger}/"):
+                if not (error.segment or "").startswith(f"{options.ledger}/"):
                     raise
                 # The next call opens the ledger again, or refuses to.
                 self._committer = None
                 raise InvalidArgumentError(
-                    f"ledger {self._ledger} was deleted since this sink opened it, so batch {batch_id} of "
+                    f"ledger {options.ledger} was deleted since this sink opened it, so batch {batch_id} of "
                     f"{query} was not completed here: write it again. For a batch above 0, a new ledger "
                     "needs new_ledger=True"
                 ) from error
@@ -316,31 +318,32 @@ class ForeachBatchSink:
                     "either, Spark creates a new checkpoint below spark.sql.streaming.checkpointLocation at "
                     "each start, and a restarted query writes everything again"
                 )
-            held = HeldClient(self._config)
-            assert self._ledger is not None
+            options = self._options
+            held = HeldClient(options.config)
+            assert options.ledger is not None
             revisioned = open_ledger(
-                held.client, self._ledger, key, batch_id, new_ledger=self._new_ledger, say="new_ledger=True"
+                held.client, options.ledger, key, batch_id, new_ledger=options.new_ledger
             )
             self._committer = BatchCommitter(
                 held.client,
-                self._stream,
-                Journal(revisioned, key, name=str(self._ledger), compact_after=self._compact_after),
-                lease=self._lease,
+                options.stream,
+                Journal(revisioned, key, name=str(options.ledger), compact_after=options.compact_after),
+                lease=options.lease,
                 session=self._session,
                 checkpoint=checkpoint,
-                wait_visible=self._read_after_write,
-                if_forgotten=self._if_forgotten,
-                new_ledger=self._new_ledger,
+                wait_visible=options.read_after_write,
+                if_forgotten=options.if_forgotten,
+                new_ledger=options.new_ledger,
                 planned=lambda batch: None if checkpoint is None else _planned(spark, checkpoint, batch),
-                on_older_checkpoint=self._on_older,
-                hook=self._hook,
+                on_older_checkpoint=options.on_older_checkpoint,
+                hook=options.crash_hook,
             )
             self._committed_for, self._held = (key, checkpoint, run), held
         return self._committer
 
     def _check_session(self, df: DataFrame) -> None:
-        plan = self._plan
-        if plan.mode == "exactly_once":
+        options = self._options
+        if options.mode == "exactly_once":
             needs_classic(
                 df,
                 "ForeachBatchSink(mode='exactly_once')",
@@ -348,7 +351,7 @@ class ForeachBatchSink:
                 'writeStream.format("pravega"), or run the query in a classic session (spark-submit, '
                 "SparkSession.builder.master)",
             )
-        if plan.serializer is not None or plan.router is not None:
+        if options.serializer is not None or options.router is not None:
             needs_classic(
                 df,
                 "ForeachBatchSink with a serializer or a router",
@@ -356,37 +359,30 @@ class ForeachBatchSink:
                 "and name them with event_col and routing_key_col",
             )
 
-    def _check_columns(self, df: DataFrame) -> None:
-        plan = self._plan
-        if plan.serializer is None:
-            _require(df, "event_col", plan.event_col, BinaryType, StringType)
-        if plan.routing_key_col is not None:
-            _require(df, "routing_key_col", plan.routing_key_col, StringType)
-        if plan.event_time_col is not None:
-            _require(
-                df,
-                "event_time_col",
-                plan.event_time_col,
-                TimestampType,
-                TimestampNTZType,
-                IntegralType,
+    def _writer(self, df: DataFrame) -> PartitionWriter:
+        """Return the writer of a DataFrame's partitions, with the columns as they are named there."""
+        options, event_col = self._options, "event"
+        if options.serializer is None:
+            event_col = require_column(
+                df.schema, "event_col", options.event_col or event_col, BinaryType, StringType
             )
-
-
-def _require(df: DataFrame, parameter: str, column: str, *types: type[DataType]) -> None:
-    if column not in df.columns:
-        raise InvalidArgumentError(
-            f"{parameter}: there is no column {column!r}; the columns are {', '.join(df.columns)}"
-        )
-    if df.columns.count(column) > 1:
-        raise InvalidArgumentError(
-            f"{parameter}: there are several columns {column!r}; the columns are {', '.join(df.columns)}"
-        )
-    found = df.schema[column].dataType
-    if not isinstance(found, types):
-        wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
-        raise InvalidArgumentError(
-            f"{parameter}: column {column!r} has type {found.simpleString()}, not {wanted}"
+        key, event_time = options.routing_key_col, options.event_time_col
+        if key is not None:
+            key = require_column(df.schema, "routing_key_col", key, StringType)
+        if event_time is not None:
+            kinds = TimestampType, TimestampNTZType, IntegralType
+            event_time = require_column(df.schema, "event_time_col", event_time, *kinds)
+        return PartitionWriter(
+            config=options.config,
+            stream=options.stream,
+            mode=options.mode,
+            ledger=options.ledger,
+            sink=options.sink_name,
+            event_col=event_col,
+            serializer=options.serializer,
+            routing_key_col=key,
+            router=options.router,
+            event_time_col=event_time,
         )
 
 

@@ -105,7 +105,7 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     planned = None if newest is None else local_entry(checkpoint, newest)
     plan = replace(_Plan.of(parsed, schema), checkpoint=checkpoint, newest=newest, planned=planned)
     found_again = parsed.query is not None or given.keys() & {"checkpointlocation", "queryname"}
-    if parsed.semantic == "exactly_once" and not found_again:
+    if parsed.mode == "exactly_once" and not found_again:
         # With spark.sql.streaming.checkpointLocation alone, such a query gets a new checkpoint at each start.
         raise InvalidArgumentError(
             f"semantic 'exactly_once' to stream {parsed.stream} needs the option checkpointLocation or a "
@@ -200,7 +200,7 @@ class _Plan:
         return PartitionWriter(
             config=options.config,
             stream=options.stream,
-            mode=options.semantic,
+            mode=options.mode,
             ledger=options.ledger,
             sink=options.sink_name,
             event_col=EVENT,
@@ -238,7 +238,7 @@ class _Plan:
 
     def _write(self, batches: Iterator[pa.RecordBatch], where: Callable[[TaskContext], Place]) -> Attempt:
         rows = self.options.columns.project(batches)
-        if self.options.semantic != "exactly_once":
+        if self.options.mode != "exactly_once":
             rest = _Rows(rows)
             result = self._on_stream(rest, None, lambda: _only_result(self.writer().write_arrow(rest)))
             if result.dropped:
@@ -296,7 +296,7 @@ class _Plan:
     def complete(self, messages: Sequence[Attempt | None], batch: int) -> BatchReport:
         """Make the batch visible; steps that are already done are skipped."""
         attempts = [each for each in messages if each is not None]
-        if self.options.semantic != "exactly_once":
+        if self.options.mode != "exactly_once":
             results = [each.did.result for each in attempts if each.did.result is not None]
             return self._report(batch, results)
         places = {each.place for each in attempts if each.place is not None}
@@ -475,14 +475,7 @@ class _journal:
     def _open_ledger(self, held: HeldClient) -> RevisionedStream[bytes]:
         options, batch = self._options, self._place.batch
         assert options.ledger is not None
-        return open_ledger(
-            held.client,
-            options.ledger,
-            self._sink,
-            batch,
-            new_ledger=options.new_ledger,
-            say="new_ledger=true",
-        )
+        return open_ledger(held.client, options.ledger, self._sink, batch, new_ledger=options.new_ledger)
 
     def _reopen(self) -> RevisionedStream[bytes]:
         """Open the ledger that replaces the deleted one, as a process does that has not used it before."""
@@ -583,7 +576,7 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
         except PravegaError as error:
             self._advise(messages, error)
             raise
-        if plan.options.semantic != "exactly_once":
+        if plan.options.mode != "exactly_once":
             return
         if report.outcome == "skipped":
             log.warning(

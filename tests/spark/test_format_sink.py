@@ -205,7 +205,7 @@ def test_failed_tasks_aborted_transactions_and_wrong_ledgers(
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     source.add(2)
-    with pytest.raises(StreamingQueryException, match=r"does not exist, but batch 2 .* set new_ledger=true"):
+    with pytest.raises(StreamingQueryException, match=r"does not exist, but batch 2 .* set new_ledger=True"):
         source.run({**options, "ledger_stream": f"{ledger}-mistyped"})
     assert_exactly(client, stream, [0, 1])
 

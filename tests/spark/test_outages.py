@@ -27,7 +27,7 @@ class Batch:
         self.stream = client.config.resolve(stream)
         self.ledger = client.config.resolve(f"{stream}-ledger")
         key = SinkKey("q", str(self.stream))
-        revisioned = open_ledger(client, self.ledger, key, 0, new_ledger=False, say="new_ledger=True")
+        revisioned = open_ledger(client, self.ledger, key, 0, new_ledger=False)
         journal = Journal(revisioned, key, name=str(self.ledger))
         self.committer = BatchCommitter(client, self.stream, journal, lease=30, named=True, hook=hook)
 

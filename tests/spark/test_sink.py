@@ -128,6 +128,13 @@ def test_wrong_columns_are_named(spark: SparkSession, config: PravegaConfig, str
         ForeachBatchSink(config, stream)(twice, 0)
 
 
+def test_names_of_columns_may_differ_in_case(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    ForeachBatchSink(config, stream, event_col="EVENT", routing_key_col="Key")(frame_of(spark, 0), 0)
+    assert_exactly(client, stream, [0])
+
+
 def test_columns_may_have_any_name_and_large_events_are_named(
     spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
 ) -> None:

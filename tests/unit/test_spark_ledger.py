@@ -1443,14 +1443,14 @@ class LedgerClient:
 def test_tasks_that_open_a_new_ledger_together_find_it(created_meanwhile: bool) -> None:
     client: Any = LedgerClient(created_meanwhile)
     ledger, key = ScopedStream("s", "t-ledger"), SinkKey("q", "s/t")
-    assert open_ledger(client, ledger, key, 0, new_ledger=False, say="new_ledger=True") is client
+    assert open_ledger(client, ledger, key, 0, new_ledger=False) is client
 
 
 def test_a_sealed_ledger_is_refused() -> None:
     client: Any = LedgerClient(False, sealed=True)
     ledger, key = ScopedStream("s", "t-ledger"), SinkKey("q", "s/t")
     with pytest.raises(InvalidArgumentError, match="ledger s/t-ledger is sealed"):
-        open_ledger(client, ledger, key, 0, new_ledger=False, say="new_ledger=True")
+        open_ledger(client, ledger, key, 0, new_ledger=False)
 
 
 def test_a_ledger_in_a_scope_that_does_not_exist_is_named() -> None:
@@ -1461,4 +1461,4 @@ def test_a_ledger_in_a_scope_that_does_not_exist_is_named() -> None:
     client: Any = Scopeless(False)
     ledger, key = ScopedStream("typo", "ledger"), SinkKey("q", "s/t")
     with pytest.raises(ScopeNotFoundError, match=r"ledger typo/ledger of .* s/t cannot .* ledger_stream"):
-        open_ledger(client, ledger, key, 0, new_ledger=False, say="new_ledger=True")
+        open_ledger(client, ledger, key, 0, new_ledger=False)

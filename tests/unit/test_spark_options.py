@@ -252,8 +252,8 @@ def test_option_names_are_unique() -> None:
         ({"mode": "exactly_once", "ledger_stream": "l", "lease": 600.001}, "lease"),
         ({"mode": "exactly_once", "ledger_stream": "l", "if_forgotten": "x"}, "if_forgotten"),
         ({"mode": "exactly_once", "ledger_stream": "l", "compact_after": 0}, "compact_after"),
-        ({"sink_name": "a"}, "sink_name and new_ledger need mode 'exactly_once'"),
-        ({"new_ledger": True}, "sink_name and new_ledger need mode 'exactly_once'"),
+        ({"sink_name": "a"}, "sink_name needs mode 'exactly_once'"),
+        ({"new_ledger": True}, "new_ledger needs mode 'exactly_once'"),
         (
             {"mode": "exactly_once", "ledger_stream": "l", "sink_name": 3},
             "sink_name must be a non-empty string",

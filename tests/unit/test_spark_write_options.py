@@ -45,7 +45,7 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         },
         "writeStream",
     )
-    assert parsed.semantic == "exactly_once"
+    assert parsed.mode == "exactly_once"
     assert parsed.ledger == ScopedStream("sc", "st-spark-ledger")
     assert (parsed.lease, parsed.read_after_write) == (30, False)
     assert parsed.creation.stream
@@ -53,7 +53,7 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         {**STREAM, "exactly_once": "false", "transaction_timeout_ms": "30000", "read_after_write": "false"},
         "write",
     )
-    assert (weaker.semantic, weaker.ledger) == ("at_least_once", None)
+    assert (weaker.mode, weaker.ledger) == ("at_least_once", None)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         ({"semantic": "exactly_once", "exactly_once": "false"}, "contradict each other"),
         ({"exactly_once": "false", "ledger_stream": "l"}, "'ledger_stream' needs semantic 'exactly_once'"),
         ({"semantic": "best_effort", "event_time_col": "t"}, "'event_time_col' needs semantic"),
-        ({"ledger_stream": "sc/st"}, "'ledger_stream' must name another stream than .* sc/st"),
+        ({"ledger_stream": "sc/st"}, "ledger_stream must name another stream than .* sc/st"),
         ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms' must be between 10000 and 600000"),
         ({"transaction_timeout_ms": "soon"}, "'transaction_timeout_ms': 'soon' is not a whole number"),
         ({"read_after_write": "true", "read_after_write_consistency": "true"}, "set twice"),
         ({"compact_after": "0"}, "'compact_after' must be at least 1, not 0"),
         ({"if_forgotten": "maybe"}, "'if_forgotten': 'maybe' is not one of raise, committed, aborted"),
         ({"value_format": "xml"}, "'value_format': 'xml' is not one of binary, string, json"),
-        ({"query": ""}, "'query': '' is not a valid name"),
+        ({"query": ""}, "query '' is not a valid name"),
         ({"query": "(unnamed job) 1"}, "is not a valid name"),
         ({"query": "(job) 1"}, "is not a valid name"),
         ({"ledger_stream": ""}, "'ledger_stream' is empty"),
