@@ -11,7 +11,7 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from random import random
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -107,6 +107,19 @@ class Route:
         self.appender = appender
 
 
+class _Chunk(NamedTuple):
+    """Events that are in memory, with the length and the routing key of each."""
+
+    events: list[bytes]
+    lengths: list[int]
+    places: list[str | None]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one event over the limit."""
+        return self.lengths[0] > MAX_EVENT_BYTES
+
+
 class _Group:
     """The events of one chunk that go to one segment."""
 
@@ -115,18 +128,51 @@ class _Group:
     def __init__(self, appender: SegmentAppender) -> None:
         self.appender = appender
         self.events: list[bytes] = []
-        self.places: list[Place] = []
+        self.places: list[str | None] = []
 
 
-class _SortedRows(NamedTuple):
-    """Events that go to one segment, provided the routes have not changed.
+class _RowsOfKey(NamedTuple):
+    """Rows of an Arrow array with one routing key, or with none: these may go to any segment."""
 
-    :ivar positions: the position of each event in the key space, for segments that may have successors.
+    key: str | None
+
+    def run(self, writer: RoutedWriter[Any], first: int, last: int) -> tuple[SegmentAppender, int]:
+        """Where the rows from ``first`` on go, and the end of those that go there."""
+        appender = writer._select(self.key)
+        if self.key is None and appender is not writer._only:
+            last = min(last, first + _RUN_EVENTS)
+        return appender, last
+
+    def places(self, first: int, last: int) -> Sequence[Place | PlaceRun]:
+        """What routes these rows to a successor."""
+        return [self.key] * (last - first)
+
+
+class _RowsOfSegment(NamedTuple):
+    """Rows of an Arrow array that go to one segment, provided the routes have not changed.
+
+    :ivar positions: the position of each row in the key space, for segments that may have successors.
     """
 
     routes: Sequence[Route]
     appender: SegmentAppender
     positions: memoryview[float] | None
+
+    def run(self, writer: RoutedWriter[Any], first: int, last: int) -> tuple[SegmentAppender, int]:
+        """See :class:`_RowsOfKey`."""
+        if self.routes is writer._routes:
+            return self.appender, last
+        # The segments have changed since the rows were sorted by them.
+        assert self.positions is not None
+        appender = writer._select(self.positions[first])
+        stop = first + 1
+        while stop < last and writer._select(self.positions[stop]) is appender:
+            stop += 1
+        return appender, stop
+
+    def places(self, first: int, last: int) -> Sequence[Place | PlaceRun]:
+        """See :class:`_RowsOfKey`."""
+        return () if self.positions is None else [PlaceRun(self.positions[first:last])]
 
 
 class _Groups(dict[str, _Group]):
@@ -311,75 +357,17 @@ class RoutedWriter(Generic[Value]):
             return await self._write_arrow(events, routing_keys)
         check_lengths(events, routing_keys, self._name)
         ack = Ack()
-        # Reading from these takes no time.
-        ready = type(events) in (list, tuple)
-        yielded = time.perf_counter()
-        keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
-        # Payloads: with a serializer, ValueWriter has made them.
-        iterator: Iterator[Any] = iter(events)
-        count = _FIRST_BULK_EVENTS
         try:
-            while True:
-                failure: Exception | None = None
-                ended = False
-                if ready:
-                    chunk = list(islice(iterator, count))
-                    ended = len(chunk) < count
-                else:
-                    chunk = []
-                    try:
-                        ended = _read_timely(iterator, chunk, count, yielded + YIELD_SECONDS)
-                    except Exception as error:
-                        failure = error
-                if not chunk:
-                    if failure is not None:
-                        raise failure
-                    if keys is not None and next(keys, _END) is not _END:
-                        raise more_keys()
-                    break
-                self._check()
-                if set(map(type, chunk)) != {bytes}:
-                    chunk = list(map(as_bytes, chunk))
-                lengths = list(map(len, chunk))
-                largest = max(lengths)
-                if keys is not None:
-                    chunk_keys = list(islice(keys, len(chunk)))
-                    if len(chunk_keys) < len(chunk):
-                        raise fewer_keys()
-                    if ended and next(keys, _END) is not _END:
-                        # These are the last events; they are not written either.
-                        raise more_keys()
-                    if not set(map(type, chunk_keys)) <= _KEY_TYPES:
-                        for key in chunk_keys:
-                            if key is not None and not isinstance(key, str):
-                                raise no_key(key)
-                    places: list[Place] = chunk_keys  # type: ignore[assignment]  # checked above
-                else:
-                    places = [routing_keys] * len(chunk)  # type: ignore[list-item]  # one key, or None
-                first = 0
-                if largest > MAX_EVENT_BYTES:
-                    for index, event in enumerate(chunk):
-                        if lengths[index] > MAX_EVENT_BYTES:
-                            await self._write_chunk(
-                                chunk[first:index], lengths[first:index], places[first:index], ack
-                            )
-                            place = places[index]
-                            assert place is None or isinstance(place, str)
-                            await self._write_large(event, place)
-                            first = index + 1
-                if first:
-                    chunk, lengths, places = chunk[first:], lengths[first:], places[first:]
-                await self._write_chunk(chunk, lengths, places, ack)
-                if failure is not None:
-                    raise failure
-                if not ready and time.perf_counter() - yielded > YIELD_SECONDS:
+            # Payloads: with a serializer, ValueWriter has made them.
+            for chunk in _chunks(events, routing_keys):
+                if chunk is None:
                     await trio.lowlevel.checkpoint()
-                    yielded = time.perf_counter()
-                if not lengths:
                     continue
-                # About one block at a time, so that a generator of large events stays lazy.
-                average = sum(lengths) // len(lengths) + HEADER_BYTES
-                count = max(1, min(_MAX_BULK_EVENTS, BLOCK_BYTES // average))
+                self._check()
+                if chunk.is_large:
+                    await self._write_large(chunk.events[0], chunk.places[0])
+                else:
+                    await self._write_chunk(chunk, ack)
         finally:
             ack.settle()
         return ack
@@ -416,7 +404,7 @@ class RoutedWriter(Generic[Value]):
         """
         if keys is None or isinstance(keys, str):
             for framed in frame_arrow(events, MAX_EVENT_BYTES):
-                await self._write_framed(framed, slice(0, len(framed)), keys, None, ack)
+                await self._write_framed(framed, slice(0, len(framed)), _RowsOfKey(keys), ack)
             return
         for rows in bounded_rows(events):
             await self._write_keyed(events[rows], keys[rows], ack)
@@ -428,7 +416,7 @@ class RoutedWriter(Generic[Value]):
             raise not_open()
         if self._only is not None and not self._has_successors:
             for framed in frame_arrow(events, MAX_EVENT_BYTES):
-                await self._write_framed(framed, slice(0, len(framed)), None, None, ack)
+                await self._write_framed(framed, slice(0, len(framed)), _RowsOfKey(None), ack)
             return
         order, counted, positions = by_segment(
             keys, self._position_of, self._highs, positions=self._has_successors
@@ -445,42 +433,22 @@ class RoutedWriter(Generic[Value]):
                     last += count
                 end = min(last, stop)
                 some = slice(first - framed.rows.start, end - framed.rows.start)
-                if positions is None:
-                    sorted_rows = _SortedRows(routes, routes[route].appender, None)
-                else:
-                    sorted_rows = _SortedRows(routes, routes[route].appender, positions[first:end])
-                await self._write_framed(framed, some, None, sorted_rows, ack)
+                of_these = None if positions is None else positions[first:end]
+                routing = _RowsOfSegment(routes, routes[route].appender, of_these)
+                await self._write_framed(framed, some, routing, ack)
                 first = end
 
     async def _write_framed(
-        self, framed: FramedEvents, rows: slice, key: str | None, sorted_rows: _SortedRows | None, ack: Ack
+        self, framed: FramedEvents, rows: slice, routing: _RowsOfKey | _RowsOfSegment, ack: Ack
     ) -> None:
         """Append framed events that are contiguous in memory, one block at a time.
 
         :param rows: the events to append.
-        :param key: the key of all of them, or None for any segment. Ignored if ``sorted_rows`` is given.
         """
-        offsets = framed.offsets
-        begin_row, last = rows.start, rows.stop
-        positions = None if sorted_rows is None else sorted_rows.positions
-        first = begin_row
+        offsets = framed.offsets[rows.start : rows.stop + 1]
+        first, last = 0, len(offsets) - 1
         while first < last:
-            stop = last
-            if self._only is not None:
-                appender = self._only
-            elif sorted_rows is None:
-                appender = self._select(key)
-                if key is None:
-                    stop = min(last, first + _RUN_EVENTS)
-            elif sorted_rows.routes is self._routes:
-                appender = sorted_rows.appender
-            else:
-                # The segments have changed since the events were sorted by them.
-                assert positions is not None
-                appender = self._select(positions[first - begin_row])
-                stop = first + 1
-                while stop < last and self._select(positions[stop - begin_row]) is appender:
-                    stop += 1
+            appender, stop = routing.run(self, first, last)
             block = appender.appends.open
             begin = offsets[first]
             end = min(stop, bisect_right(offsets, begin + BLOCK_BYTES - block.size) - 1)
@@ -492,11 +460,7 @@ class RoutedWriter(Generic[Value]):
                 end = first + 1
             count = end - first
             size = offsets[end] - begin
-            places: Sequence[Place | PlaceRun] = ()
-            if positions is not None:
-                places = [PlaceRun(positions[first - begin_row : end - begin_row])]
-            elif self._has_successors:
-                places = [key] * count
+            places = routing.places(first, end) if self._has_successors else ()
             block.put([framed.data[begin : offsets[end]]], places, size, count, ack=ack)
             self.events_written += count
             self.bytes_written += size - HEADER_BYTES * count
@@ -541,23 +505,17 @@ class RoutedWriter(Generic[Value]):
             self._since_yield = 0
             await trio.lowlevel.checkpoint()
 
-    async def _write_chunk(
-        self,
-        chunk: list[bytes],
-        lengths: list[int],
-        places: list[Place],
-        ack: Ack,
-    ) -> None:
+    async def _write_chunk(self, chunk: _Chunk, ack: Ack) -> None:
         """Append events that are in memory, block by block."""
         first = 0
-        while first < len(chunk):
+        while first < len(chunk.events):
             only = self._only
             if only is not None:
-                first = self._fill(only, chunk, lengths, places, first, ack)
+                first = self._fill(only, chunk, first, ack)
             else:
                 groups = self._groups
                 try:
-                    for event, place in zip(chunk, places, strict=True):
+                    for event, place in zip(chunk.events, chunk.places, strict=True):
                         group = groups[place]  # type: ignore[index]  # as in _select
                         group.events.append(event)
                         group.places.append(place)
@@ -568,12 +526,10 @@ class RoutedWriter(Generic[Value]):
                     raise
                 for group in groups.all:
                     if group.events:
-                        found, found_places = group.events, group.places
+                        found = _Chunk(group.events, list(map(len, group.events)), group.places)
                         group.events, group.places = [], []
-                        self._fill(
-                            group.appender, found, list(map(len, found)), found_places, 0, ack, whole=True
-                        )
-                first = len(chunk)
+                        self._fill(group.appender, found, 0, ack, whole=True)
+                first = len(chunk.events)
             if self._outstanding > self._limit:
                 await self._wait_for_room()
             elif self._since_yield > YIELD_BYTES:
@@ -582,21 +538,14 @@ class RoutedWriter(Generic[Value]):
             self._check()
 
     def _fill(
-        self,
-        appender: SegmentAppender,
-        chunk: list[bytes],
-        lengths: list[int],
-        places: list[Place],
-        first: int,
-        ack: Ack,
-        *,
-        whole: bool = False,
+        self, appender: SegmentAppender, chunk: _Chunk, first: int, ack: Ack, *, whole: bool = False
     ) -> int:
         """Put events from ``first`` on into the open block. Returns the index of the first event left over.
 
         Unless ``whole`` is set, it stops after each full block, so that the caller can wait for room.
         """
-        total = len(chunk)
+        payloads, lengths, places = chunk
+        total = len(payloads)
         while first < total:
             block = appender.appends.open
             last = first
@@ -616,7 +565,7 @@ class RoutedWriter(Generic[Value]):
                 appender.appends.close_block()
                 appender.pump()
                 continue
-            events = chunk[first:last] if first or last < total else chunk
+            events = payloads[first:last] if first or last < total else payloads
             added = size - block.size
             length = lengths[first]
             if added == (length + HEADER_BYTES) * len(events) and len(set(lengths[first:last])) == 1:
@@ -742,23 +691,96 @@ class RoutedWriter(Generic[Value]):
         self._counts.end()
 
 
-def _read_timely(source: Iterator[bytes], into: list[bytes], count: int, until: float) -> bool:
-    """Read up to ``count`` events until the time is over, but at least one; fewer at the end of the source.
+def _chunks(
+    events: Iterable[Any], routing_keys: Iterable[str | None] | str | None
+) -> Iterator[_Chunk | None]:
+    """Read the events of one call and their keys, about one block at a time, and check them.
 
-    If the source raises, ``into`` contains the events read before that.
-
-    :returns: whether the end of the source was reached.
+    An event over the limit is alone in its chunk. None means that other tasks must have a turn before more is
+    read. If the iterable raises, so does this, after the events before that.
     """
+    # Reading from a list takes no time.
+    at_hand = type(events) in (list, tuple)
+    source = iter(events)
+    keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
+    count = _FIRST_BULK_EVENTS
+    until = time.perf_counter() + YIELD_SECONDS
+    while True:
+        failure: Exception | None = None
+        if at_hand:
+            payloads = list(islice(source, count))
+            ended = len(payloads) < count
+        else:
+            payloads, ended, failure = _read_timely(source, count, until)
+        if set(map(type, payloads)) != {bytes}:
+            payloads = list(map(as_bytes, payloads))
+        lengths = list(map(len, payloads))
+        if keys is None:
+            places: list[str | None] = [routing_keys] * len(payloads)  # type: ignore[list-item]  # one key
+        else:
+            places = _take_keys(keys, len(payloads), last=ended)
+        if payloads:
+            chunk = _Chunk(payloads, lengths, places)
+            if max(lengths) <= MAX_EVENT_BYTES:
+                yield chunk
+            else:
+                yield from _large_alone(chunk)
+        if failure is not None:
+            raise failure
+        if not at_hand and time.perf_counter() > until:
+            yield None
+            until = time.perf_counter() + YIELD_SECONDS
+        if ended:
+            return
+        # About one block at a time, so that a generator of large events stays lazy.
+        average = sum(lengths) // len(lengths) + HEADER_BYTES
+        count = max(1, min(_MAX_BULK_EVENTS, BLOCK_BYTES // average))
+
+
+def _read_timely(source: Iterator[Any], count: int, until: float) -> tuple[list[Any], bool, Exception | None]:
+    """Read up to ``count`` events until the time is over, but at least one.
+
+    :returns: the events; whether the source has ended; and what it raised after these events, or None.
+    """
+    events: list[Any] = []
     step = 1
-    while len(into) < count:
-        wanted = min(len(into) + step, count)
-        into.extend(islice(source, wanted - len(into)))
-        if len(into) < wanted:
-            return True
-        if time.perf_counter() > until:
-            break
-        step = min(2 * step, _UNTIMED_EVENTS)
-    return False
+    try:
+        while len(events) < count:
+            wanted = min(len(events) + step, count)
+            events.extend(islice(source, wanted - len(events)))
+            if len(events) < wanted:
+                return events, True, None
+            if time.perf_counter() > until:
+                break
+            step = min(2 * step, _UNTIMED_EVENTS)
+    except Exception as error:
+        return events, False, error
+    return events, False, None
+
+
+def _take_keys(keys: Iterator[str | None], count: int, *, last: bool) -> list[str | None]:
+    """The keys of the next events.
+
+    :param last: whether these are all events, so that no key may be left over.
+    """
+    taken = list(islice(keys, count))
+    if len(taken) < count:
+        raise fewer_keys()
+    if last and next(keys, _END) is not _END:
+        raise more_keys()
+    if not set(map(type, taken)) <= _KEY_TYPES:
+        for key in taken:
+            if key is not None and not isinstance(key, str):
+                raise no_key(key)
+    return taken
+
+
+def _large_alone(chunk: _Chunk) -> Iterator[_Chunk]:
+    """The same events, divided so that each one over the limit is alone."""
+    large = [index for index, length in enumerate(chunk.lengths) if length > MAX_EVENT_BYTES]
+    bounds = sorted({0, *large, *(index + 1 for index in large), len(chunk.events)})
+    for first, last in pairwise(bounds):
+        yield _Chunk(chunk.events[first:last], chunk.lengths[first:last], chunk.places[first:last])
 
 
 class ValueWriter(RoutedWriter[Value]):
