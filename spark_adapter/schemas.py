@@ -35,7 +35,6 @@ from pravega_wire.errors import (
 )
 from pravega_wire.schemas import (
     AvroSchema,
-    BlockingSchemaRegistry,
     Codec,
     EncodingInfo,
     EventSchema,
@@ -50,6 +49,7 @@ from pravega_wire.schemas.codecs import codec_name
 from pravega_wire.schemas.serializer import header_of
 from pravega_wire.serializers import Serializer
 from pravega_wire.support.checks import check_count, check_text, shown
+from pravega_wire.sync import SchemaRegistry
 from spark_adapter.columns.worker import (
     ChangePlan,
     Connection,
@@ -336,7 +336,7 @@ def _group_plan(source: RegistryGroup, is_written: bool) -> GroupPlan:
     return GroupPlan(group, info, connection, encodings, header, codec, source.max_decoded_bytes)
 
 
-def _written(registry: BlockingSchemaRegistry, source: RegistryGroup) -> tuple[SchemaInfo, bytes]:
+def _written(registry: SchemaRegistry, source: RegistryGroup) -> tuple[SchemaInfo, bytes]:
     """Return the schema to write, and the header of its events."""
     if source.schema is None:
         latest = _latest(registry, source)
@@ -367,7 +367,7 @@ def _event_schema(info: SchemaInfo) -> EventSchema:
     return ProtobufSchema.from_files(info.type, info.data)
 
 
-def _latest(registry: BlockingSchemaRegistry, source: RegistryGroup) -> RegisteredSchema:
+def _latest(registry: SchemaRegistry, source: RegistryGroup) -> RegisteredSchema:
     """Return the last schema of a group.
 
     :raises InvalidArgumentError: it has several types, or its format is not known here.
