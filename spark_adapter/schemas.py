@@ -26,7 +26,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pravega_wire import Credentials, PravegaConfig
-from pravega_wire.cdc import DebeziumSerializer
 from pravega_wire.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -46,6 +45,7 @@ from pravega_wire.schemas import (
     SerializationFormat,
 )
 from pravega_wire.schemas.codecs import codec_name
+from pravega_wire.schemas.debezium import DebeziumSerializer
 from pravega_wire.schemas.serializer import header_of
 from pravega_wire.serializers import Serializer
 from pravega_wire.support.checks import check_count, check_text, shown
@@ -163,8 +163,9 @@ class ChangeRows:
 
         ChangeRows({"id": "int64", "born": "date", "balance": "decimal(2)"}, key=["id"])
 
-    :param columns: the types of the row's columns, as in :class:`~pravega_wire.cdc.DebeziumSerializer`, or
-        such a serializer. A column of an event that is not among them is left out.
+    :param columns: the types of the row's columns, as in
+        :class:`~pravega_wire.schemas.debezium.DebeziumSerializer`, or such a serializer. A column of an
+        event that is not among them is left out.
     :param key: names of the columns that identify a row.
     :raises InvalidArgumentError: a type does not exist.
     """

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyarrow import types
 
 from pravega_wire import Credentials, PravegaConfig
-from pravega_wire.cdc import DebeziumSerializer
 from pravega_wire.errors import (
     ArgumentTypeError,
     DecodeError,
@@ -29,6 +28,7 @@ from pravega_wire.errors import (
 from pravega_wire.schemas import EncodingInfo, SchemaInfo, SerializationFormat
 from pravega_wire.schemas.avro import AvroReader, AvroWriter
 from pravega_wire.schemas.codecs import compress, decompress
+from pravega_wire.schemas.debezium import DebeziumSerializer
 from pravega_wire.schemas.json_format import JsonReader, JsonWriter
 from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufWriter, message_class
 from pravega_wire.schemas.serializer import encoding_id_of

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_wire import Credentials, PravegaConfig
-from pravega_wire.cdc import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -31,6 +30,7 @@ from pravega_wire.schemas import (
     JsonSchema,
     ProtobufSchema,
 )
+from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.serializers import JavaSerializer, JsonSerializer, Utf8Serializer
 from pravega_wire.sync import PravegaClient, SchemaRegistry
 from pravega_wire.testing import SchemaRegistryServer
