@@ -108,7 +108,11 @@ and forwards calls to it, so both behave the same. Use a client only in the even
 """The docstrings of the packages."""
 
 MORE = {
-    "sync": {"DirectReader": "pravega_wire.sync.direct", "TableMapping": "pravega_wire.sync.table_mapping"},
+    "sync": {
+        "DirectReader": "pravega_wire.sync.direct",
+        "SchemaRegistry": "pravega_wire.schemas.blocking",
+        "TableMapping": "pravega_wire.sync.table_mapping",
+    },
     "aio": {},
 }
 """Names that only one of the packages has."""

@@ -26,7 +26,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pravega_wire import Credentials, PravegaConfig
-from pravega_wire.cdc import DebeziumSerializer
 from pravega_wire.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -35,7 +34,6 @@ from pravega_wire.errors import (
 )
 from pravega_wire.schemas import (
     AvroSchema,
-    BlockingSchemaRegistry,
     Codec,
     EncodingInfo,
     EventSchema,
@@ -47,9 +45,11 @@ from pravega_wire.schemas import (
     SerializationFormat,
 )
 from pravega_wire.schemas.codecs import codec_name
+from pravega_wire.schemas.debezium import DebeziumSerializer
 from pravega_wire.schemas.serializer import header_of
 from pravega_wire.serializers import Serializer
 from pravega_wire.support.checks import check_count, check_text, shown
+from pravega_wire.sync import SchemaRegistry
 from spark_adapter.columns.worker import (
     ChangePlan,
     Connection,
@@ -163,8 +163,9 @@ class ChangeRows:
 
         ChangeRows({"id": "int64", "born": "date", "balance": "decimal(2)"}, key=["id"])
 
-    :param columns: the types of the row's columns, as in :class:`~pravega_wire.cdc.DebeziumSerializer`, or
-        such a serializer. A column of an event that is not among them is left out.
+    :param columns: the types of the row's columns, as in
+        :class:`~pravega_wire.schemas.debezium.DebeziumSerializer`, or such a serializer. A column of an
+        event that is not among them is left out.
     :param key: names of the columns that identify a row.
     :raises InvalidArgumentError: a type does not exist.
     """
@@ -336,7 +337,7 @@ def _group_plan(source: RegistryGroup, is_written: bool) -> GroupPlan:
     return GroupPlan(group, info, connection, encodings, header, codec, source.max_decoded_bytes)
 
 
-def _written(registry: BlockingSchemaRegistry, source: RegistryGroup) -> tuple[SchemaInfo, bytes]:
+def _written(registry: SchemaRegistry, source: RegistryGroup) -> tuple[SchemaInfo, bytes]:
     """Return the schema to write, and the header of its events."""
     if source.schema is None:
         latest = _latest(registry, source)
@@ -367,7 +368,7 @@ def _event_schema(info: SchemaInfo) -> EventSchema:
     return ProtobufSchema.from_files(info.type, info.data)
 
 
-def _latest(registry: BlockingSchemaRegistry, source: RegistryGroup) -> RegisteredSchema:
+def _latest(registry: SchemaRegistry, source: RegistryGroup) -> RegisteredSchema:
     """Return the last schema of a group.
 
     :raises InvalidArgumentError: it has several types, or its format is not known here.

@@ -21,7 +21,6 @@ Example::
 
 from pravega_wire import _public
 from pravega_wire.schemas.avro import AvroSchema
-from pravega_wire.schemas.blocking import BlockingSchemaRegistry
 from pravega_wire.schemas.client import SchemaRegistry
 from pravega_wire.schemas.codecs import Codec
 from pravega_wire.schemas.json_format import JsonSchema
@@ -49,7 +48,6 @@ from pravega_wire.schemas.shared import OnUnknown
 
 __all__ = [
     "AvroSchema",
-    "BlockingSchemaRegistry",
     "Codec",
     "CodecType",
     "Compatibility",

@@ -1,69 +1,57 @@
-"""The blocking client of the schema registry.
+"""The client of the schema registry for blocking programs.
 
-``scripts/gen_blocking_schemas.py`` makes it from ``client.py``.
-
-Not public: :mod:`pravega_wire.schemas` exports the names that users need.
+Not public: :mod:`pravega_wire.sync` exports it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from pravega_wire.errors import ArgumentTypeError, SchemaIncompatibleError, SchemaNotFoundError
 from pravega_wire.schemas import calls
-from pravega_wire.schemas.codecs import Codec, codec_name
-from pravega_wire.schemas.model import (
-    CodecType,
-    Compatibility,
-    CompatibilityPolicy,
-    EncodingInfo,
-    GroupProperties,
-    HistoryEntry,
-    RegisteredSchema,
-    SchemaInfo,
-    SerializationFormat,
-    VersionInfo,
-)
-from pravega_wire.schemas.serializer import (
-    EventSchema,
-    LookUp,
-    MultiFormatSerializer,
-    Prepared,
-    SchemaSerializer,
-    combined,
-    encoding_id_of,
-    header_of,
-)
-from pravega_wire.schemas.shared import (
-    DEFAULT_DECODED_BYTES,
-    MOST_FETCHED,
-    Ids,
-    OnUnknown,
-    check_reading,
-    check_schemas,
-    check_writing,
-    info_of,
-    look_up,
-)
-from pravega_wire.schemas.transport import BlockingTransport, Settings
-from pravega_wire.support.checks import check_buffer, check_count, shown
+from pravega_wire.schemas.client import SchemaRegistry as AsyncRegistry
 from pravega_wire.values.config import Credentials, PravegaConfig
 
-__all__ = ["BlockingSchemaRegistry"]
+__all__ = ["SchemaRegistry"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class BlockingSchemaRegistry:
+class _Twin(AsyncRegistry):
+    """Waits in the thread that calls it, so that its coroutines run to their end at once."""
+
+    async def _run(self, steps: calls.Steps[T]) -> T:
+        return self._transport.run(steps)
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncRegistry, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SchemaRegistry, P], T]:
+    @wraps(method)
+    def call(self: SchemaRegistry, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            method(self._twin, *args, **kwargs).send(None)
+        except StopIteration as stop:
+            found: T = stop.value
+            return found
+        raise AssertionError(f"{method.__name__} waits for an event loop")
+
+    return call
+
+
+class SchemaRegistry:
     """A client of the schema registry, for blocking programs; threads may share it.
 
-    A call whose repetition does no harm is repeated after a lost connection; creating a group and a
-    conditional change of a policy are not. Encoding ids are kept, both ways.
+    It has the methods of :class:`pravega_wire.schemas.SchemaRegistry`, without ``await``.
 
     Example::
 
-        from pravega_wire.schemas import BlockingSchemaRegistry, JsonSchema
+        from pravega_wire.schemas import JsonSchema
+        from pravega_wire.sync import SchemaRegistry
 
-        with BlockingSchemaRegistry("http://localhost:9092") as registry:
+        with SchemaRegistry("http://localhost:9092") as registry:
             registry.create_group("readings")
             schema = JsonSchema("reading", {"type": "object"})
             serializer = registry.serializer("readings", schema, register_schema=True)
@@ -90,7 +78,7 @@ class BlockingSchemaRegistry:
         validate_hostname: bool | None = None,
         timeout: float = 30.0,
     ) -> None:
-        settings = Settings.of(
+        self._twin = _Twin(
             registry,
             namespace=namespace,
             credentials=credentials,
@@ -98,11 +86,9 @@ class BlockingSchemaRegistry:
             validate_hostname=validate_hostname,
             timeout=timeout,
         )
-        self._transport = BlockingTransport(settings)
-        self._ids = Ids()
 
     def __repr__(self) -> str:
-        return f"BlockingSchemaRegistry({self._transport.settings.uri!r})"
+        return repr(self._twin)
 
     def __enter__(self) -> Self:
         return self
@@ -110,385 +96,29 @@ class BlockingSchemaRegistry:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close the connections; serializers remain usable."""
-        self._transport.close()
-
-    def _fetch(self, group: str, on_unknown: OnUnknown) -> LookUp | None:
-        return look_up(self._transport.settings, group, on_unknown)
-
-    def list_groups(self) -> dict[str, GroupProperties | None]:
-        """Return all groups, with their properties.
-
-        None stands for the properties of a group that is being created.
-        """
-        return self._transport.run(calls.list_groups())
-
-    def create_group(self, group: str, properties: GroupProperties | None = None) -> bool:
-        """Create a group.
-
-        :param group: name of the group; the Pravega convention is the name of the stream.
-        :param properties: its properties; default: any format, any schema.
-        :returns: False if it exists already.
-        """
-        created = self._transport.run(calls.create_group(group, properties or GroupProperties()))
-        if created:
-            # Another process may have deleted it.
-            self._ids.forget(group)
-        return created
-
-    def group_properties(self, group: str) -> GroupProperties:
-        """Return the properties of a group.
-
-        :param group: name of the group.
-        """
-        return self._transport.run(calls.group_properties(group))
-
-    def delete_group(self, group: str) -> None:
-        """Delete a group, if it exists.
-
-        Its encoding ids are reassigned if the group is recreated, so its events can no longer be read.
-
-        :param group: name of the group.
-        """
-        self._transport.run(calls.delete_group(group))
-        self._ids.forget(group)
-
-    def set_compatibility(
-        self,
-        group: str,
-        compatibility: Compatibility | CompatibilityPolicy,
-        *,
-        previous: Compatibility | CompatibilityPolicy | None = None,
-    ) -> bool:
-        """Change which schemas a group accepts.
-
-        :param group: name of the group.
-        :param compatibility: the new policy.
-        :param previous: change it only if this is the present policy.
-        :returns: False if ``previous`` is not the present policy.
-        """
-        return self._transport.run(calls.set_compatibility(group, compatibility, previous))
-
-    def history(self, group: str) -> list[HistoryEntry]:
-        """Return the schemas of a group in the order in which they were added.
-
-        :param group: name of the group.
-        """
-        return self._transport.run(calls.history(group))
-
-    def add_schema(self, group: str, schema: EventSchema | SchemaInfo) -> VersionInfo:
-        """Add a schema to a group.
-
-        If the group has it already, its version is returned.
-
-        :param group: name of the group.
-        :param schema: the schema.
-        :raises SchemaIncompatibleError: the group's policy does not permit it.
-        :raises SchemaFormatError: the group has another serialization format, or another type.
-        :raises SchemaMalformedError: the registry cannot parse it.
-        """
-        return self._transport.run(calls.add_schema(group, info_of(schema)))
-
-    def schema_versions(self, group: str, type: str | None = None) -> list[RegisteredSchema]:
-        """Return all versions of the schemas of a group, oldest first.
-
-        :param group: name of the group.
-        :param type: only the schemas of this type.
-        """
-        return self._transport.run(calls.schema_versions(group, type))
-
-    def latest_schemas(self, group: str) -> list[RegisteredSchema]:
-        """Return the last version of each type of schema in a group.
-
-        :param group: name of the group.
-        """
-        return self._transport.run(calls.latest_schemas(group))
-
-    def latest_schema(self, group: str, type: str | None = None) -> RegisteredSchema:
-        """Return the schema that was added last.
-
-        :param group: name of the group.
-        :param type: only schemas of this type.
-        :raises SchemaNotFoundError: there is no schema.
-        """
-        return self._transport.run(calls.latest_schema(group, type))
-
-    def schema_by_id(self, group: str, id: int) -> SchemaInfo:
-        """Return the schema with an id.
-
-        :param group: name of the group.
-        :param id: number among all schemas of the group.
-        """
-        return self._transport.run(calls.schema_by_id(group, id))
-
-    def schema_by_version(
-        self, group: str, format: SerializationFormat | str, type: str, version: int
-    ) -> SchemaInfo:
-        """Return a version of a schema.
-
-        :param group: name of the group.
-        :param format: its format.
-        :param type: its type.
-        :param version: number among the schemas of this type.
-        """
-        return self._transport.run(calls.schema_by_version(group, format, type, version))
-
-    def version_of(self, group: str, schema: EventSchema | SchemaInfo) -> VersionInfo:
-        """Return the version of a schema that a group has.
-
-        :param group: name of the group.
-        :param schema: the schema.
-        :raises SchemaNotFoundError: the group does not have it.
-        """
-        return self._transport.run(calls.version_of(group, info_of(schema)))
-
-    def delete_schema(self, group: str, id: int) -> None:
-        """Delete a schema of a group: it can no longer be written; its events can still be read.
-
-        :param group: name of the group.
-        :param id: number among all schemas of the group.
-        """
-        self._transport.run(calls.delete_schema(group, id))
-
-    def is_valid(
-        self,
-        group: str,
-        schema: EventSchema | SchemaInfo,
-        compatibility: Compatibility | CompatibilityPolicy | None = None,
-    ) -> bool:
-        """Return whether a group would accept a schema.
-
-        :param group: name of the group.
-        :param schema: the schema.
-        :param compatibility: the policy to check it against; default: that of the group.
-        """
-        return self._transport.run(calls.is_valid(group, info_of(schema), compatibility))
-
-    def can_read(self, group: str, schema: EventSchema | SchemaInfo) -> bool:
-        """Return whether events of a group can be read with a schema, by the group's policy.
-
-        :param group: name of the group.
-        :param schema: the reader's schema.
-        """
-        return self._transport.run(calls.can_read(group, info_of(schema)))
-
-    def references(self, schema: EventSchema | SchemaInfo) -> dict[str, VersionInfo]:
-        """Return the groups that have a schema, with its version there.
-
-        :param schema: the schema.
-        """
-        return self._transport.run(calls.references(info_of(schema)))
-
-    def codecs(self, group: str) -> list[CodecType]:
-        """Return the codecs that are registered in a group.
-
-        :param group: name of the group.
-        """
-        return self._transport.run(calls.codecs(group))
-
-    def add_codec(self, group: str, codec: CodecType) -> None:
-        """Register a codec in a group.
-
-        :param group: name of the group.
-        :param codec: the codec.
-        """
-        self._transport.run(calls.add_codec(group, codec))
-
-    def encoding_id(self, group: str, version: VersionInfo, codec: Codec = "none") -> int:
-        """Return the id that stands for a version of a schema and a codec.
-
-        The registry gives it when it is first asked; the result is kept.
-
-        :param group: name of the group.
-        :param version: the version.
-        :param codec: the codec.
-        :raises CodecNotRegisteredError: the codec is not registered in the group.
-        """
-        name = codec_name(codec)
-        known = self._ids.id_of(group, version, name)
-        if known is None:
-            known = self._transport.run(calls.encoding_id(group, version, name))
-            self._ids.keep_id(group, version, name, known)
-        return known
-
-    def encoding(self, group: str, id: int) -> EncodingInfo:
-        """Return what an encoding id stands for.
-
-        The result is kept.
-
-        :param group: name of the group.
-        :param id: the id.
-        :raises SchemaNotFoundError: the group has no such encoding.
-        """
-        known = self._ids.encoding_of(group, id)
-        if known is None:
-            known = self._transport.run(calls.encoding(group, id))
-            self._ids.keep_encoding(group, id, known)
-        return known
-
-    def serializer(
-        self,
-        group: str,
-        schema: EventSchema,
-        *,
-        codec: Codec = "none",
-        register_schema: bool = False,
-        register_codec: bool = False,
-        create_group: GroupProperties | None = None,
-        header: bool = True,
-        on_unknown: OnUnknown = "fetch",
-        max_decoded_bytes: int = DEFAULT_DECODED_BYTES,
-    ) -> SchemaSerializer:
-        """Return a serializer that writes events of one schema, and reads all events of the group.
-
-        Everything that writing needs is fetched now, so that it never waits for the registry.
-
-        :param group: name of the group.
-        :param schema: the schema to write.
-        :param codec: ``none``, ``gzip`` or ``snappy``.
-        :param register_schema: whether to add the schema if the group does not have it.
-        :param register_codec: whether to register the codec if the group does not have it.
-        :param create_group: properties with which to create the group if it does not exist.
-        :param header: whether events begin with the encoding id. Without it, readers must know the schema,
-            there is no codec, and Avro is not possible.
-        :param on_unknown: what is done about an event to read whose encoding is not known: ask the registry
-            (``fetch``), or ``raise``. Readers of groups and followers ask without blocking; a call of
-            ``deserialize`` blocks the thread.
-        :param max_decoded_bytes: largest accepted size of a decompressed event.
-        :raises SchemaNotFoundError: the group does not exist, or does not have the schema.
-        :raises SchemaIncompatibleError: the group's policy does not permit the schema.
-        :raises CodecNotRegisteredError: the group does not have the codec.
-        """
-        name = check_writing(schema, codec, header)
-        limit = check_count("max_decoded_bytes", max_decoded_bytes)
-        fetch = self._fetch(group, on_unknown)
-        # The group may have been deleted and created again: a new serializer asks again.
-        self._ids.forget(group)
-        if create_group is not None:
-            self.create_group(group, create_group)
-        if register_codec and name and name not in [each.name for each in self.codecs(group)]:
-            self.add_codec(group, CodecType(name))
-        if register_schema:
-            version = self.add_schema(group, schema)
-        else:
-            version = self.version_of(group, schema)
-        id = self.encoding_id(group, version, codec) if header else 0
-        start = header_of(id) if header else b""
-        encodings = {id: EncodingInfo(schema.info, version, CodecType(name))} if header else {}
-        return SchemaSerializer(Prepared(group, schema, start, name, None, header, encodings, limit), fetch)
-
-    def deserializer(
-        self,
-        group: str,
-        schema: EventSchema | None = None,
-        *,
-        header: bool = True,
-        on_unknown: OnUnknown = "fetch",
-        max_decoded_bytes: int = DEFAULT_DECODED_BYTES,
-    ) -> SchemaSerializer:
-        """Return a serializer that reads all events of a group.
-
-        Each event is read in the format, schema and codec that its header names. The encodings that the group
-        has now are fetched now.
-
-        :param group: name of the group.
-        :param schema: the schema to read into: events of older or newer Avro schemas are converted, and
-            Protobuf messages are objects of its class. Default: the schema that each event was written with.
-        :param header: whether events begin with the encoding id; without it, they are JSON, or of ``schema``.
-        :param on_unknown: as in :meth:`serializer`.
-        :param max_decoded_bytes: largest accepted size of a decompressed event.
-        :raises SchemaNotFoundError: the group does not exist.
-        :raises SchemaIncompatibleError: by the group's policy, its events cannot be read with the schema.
-        """
-        check_reading(schema, header)
-        limit = check_count("max_decoded_bytes", max_decoded_bytes)
-        fetch = self._fetch(group, on_unknown)
-        self._ids.forget(group)
-        if schema is None:
-            self.group_properties(group)
-        elif not self.can_read(group, schema):
-            raise SchemaIncompatibleError(
-                f"by the policy of group {group}, its events cannot be read with {schema!r}", group=group
-            )
-        encodings: dict[int, EncodingInfo] = {}
-        while header and len(encodings) < MOST_FETCHED:
-            try:
-                encodings[len(encodings)] = self.encoding(group, len(encodings))
-            except SchemaNotFoundError:
-                break
-        return SchemaSerializer(Prepared(group, None, b"", "", schema, header, encodings, limit), fetch)
-
-    def multi_format_serializer(
-        self,
-        group: str,
-        schemas: Iterable[EventSchema] | Mapping[type, EventSchema],
-        *,
-        codec: Codec = "none",
-        register_schema: bool = False,
-        register_codec: bool = False,
-        create_group: GroupProperties | None = None,
-        on_unknown: OnUnknown = "fetch",
-        max_decoded_bytes: int = DEFAULT_DECODED_BYTES,
-    ) -> MultiFormatSerializer:
-        """Return a serializer that writes events of several schemas, and reads all events of the group.
-
-        The schemas may have different formats, if the group permits any. Everything that writing needs is
-        fetched now, so that it never waits for the registry. Events always have a header.
-
-        :param group: name of the group.
-        :param schemas: the schemas to write; a mapping says for which Python type each is.
-        :param codec: ``none``, ``gzip`` or ``snappy``, for all of them.
-        :param register_schema: whether to add schemas that the group does not have.
-        :param register_codec: whether to register the codec if the group does not have it.
-        :param create_group: properties with which to create the group if it does not exist.
-        :param on_unknown: as in :meth:`serializer`.
-        :param max_decoded_bytes: largest accepted size of a decompressed event.
-        :raises ArgumentTypeError: something is not a schema, or the key of one is not a type.
-        :raises InvalidArgumentError: there is no schema.
-        :raises SchemaNotFoundError: the group does not exist, or does not have one of the schemas.
-        :raises SchemaIncompatibleError: the group's policy does not permit one of the schemas.
-        :raises SchemaFormatError: the group is for another format.
-        :raises CodecNotRegisteredError: the group does not have the codec.
-        """
-        listed, types = check_schemas(schemas)
-        for schema in listed:
-            check_writing(schema, codec, True)
-        made = [
-            self.serializer(
-                group,
-                schema,
-                codec=codec,
-                register_schema=register_schema,
-                register_codec=register_codec,
-                create_group=create_group,
-                on_unknown=on_unknown,
-                max_decoded_bytes=max_decoded_bytes,
-            )
-            for schema in listed
-        ]
-        reader = self.deserializer(group, on_unknown=on_unknown, max_decoded_bytes=max_decoded_bytes)
-        return combined(reader, made, types)
-
-    def prepare(self, serializer: SchemaSerializer, *payloads: bytes) -> None:
-        """Fetch the encodings of events that a serializer does not know yet.
-
-        Reading these events does not wait then.
-
-        :param serializer: the serializer.
-        :param payloads: the events.
-        :raises ArgumentTypeError: something is not a serializer of a group, or an event is not bytes.
-        :raises UnknownEncodingError: the group has no such encoding.
-        :raises DecodeError: an event has no header.
-        """
-        if not isinstance(serializer, SchemaSerializer):
-            raise ArgumentTypeError(f"prepare needs a SchemaSerializer, not {shown(serializer)}")
-        for given in payloads:
-            payload = check_buffer(given, "an event")
-            if serializer.knows_header(payload):
-                continue
-            id = encoding_id_of(payload)
-            try:
-                serializer.learn(id, self.encoding(serializer.group, id))
-            except SchemaNotFoundError as error:
-                raise serializer.no_such(id) from error
+    close = _blocking(AsyncRegistry.aclose)
+    list_groups = _blocking(AsyncRegistry.list_groups)
+    create_group = _blocking(AsyncRegistry.create_group)
+    group_properties = _blocking(AsyncRegistry.group_properties)
+    delete_group = _blocking(AsyncRegistry.delete_group)
+    set_compatibility = _blocking(AsyncRegistry.set_compatibility)
+    history = _blocking(AsyncRegistry.history)
+    add_schema = _blocking(AsyncRegistry.add_schema)
+    schema_versions = _blocking(AsyncRegistry.schema_versions)
+    latest_schemas = _blocking(AsyncRegistry.latest_schemas)
+    latest_schema = _blocking(AsyncRegistry.latest_schema)
+    schema_by_id = _blocking(AsyncRegistry.schema_by_id)
+    schema_by_version = _blocking(AsyncRegistry.schema_by_version)
+    version_of = _blocking(AsyncRegistry.version_of)
+    delete_schema = _blocking(AsyncRegistry.delete_schema)
+    is_valid = _blocking(AsyncRegistry.is_valid)
+    can_read = _blocking(AsyncRegistry.can_read)
+    references = _blocking(AsyncRegistry.references)
+    codecs = _blocking(AsyncRegistry.codecs)
+    add_codec = _blocking(AsyncRegistry.add_codec)
+    encoding_id = _blocking(AsyncRegistry.encoding_id)
+    encoding = _blocking(AsyncRegistry.encoding)
+    serializer = _blocking(AsyncRegistry.serializer)
+    deserializer = _blocking(AsyncRegistry.deserializer)
+    multi_format_serializer = _blocking(AsyncRegistry.multi_format_serializer)
+    prepare = _blocking(AsyncRegistry.prepare)

@@ -1,14 +1,13 @@
 """The client of the schema registry for trio and asyncio.
 
-``scripts/gen_blocking_schemas.py`` makes the blocking client from this module.
-
 Not public: :mod:`pravega_wire.schemas` exports the names that users need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Self
+from functools import partial
+from typing import Self, TypeVar
 
 from pravega_wire.errors import ArgumentTypeError, SchemaIncompatibleError, SchemaNotFoundError
 from pravega_wire.schemas import calls
@@ -46,18 +45,23 @@ from pravega_wire.schemas.shared import (
     info_of,
     look_up,
 )
-from pravega_wire.schemas.transport import AsyncTransport, Settings
+from pravega_wire.schemas.transport import Settings, Transport, in_thread
 from pravega_wire.support.checks import check_buffer, check_count, shown
 from pravega_wire.values.config import Credentials, PravegaConfig
 
 __all__ = ["SchemaRegistry"]
 
+T = TypeVar("T")
+
 
 class SchemaRegistry:
-    """A client of the schema registry, for programs on trio or asyncio; in one event loop at a time.
+    """A client of the schema registry, for programs on trio or asyncio.
 
     A call whose repetition does no harm is repeated after a lost connection; creating a group and a
     conditional change of a policy are not. Encoding ids are kept, both ways.
+
+    Requests are made in threads. After a cancellation nobody waits for the one that is being made, but the
+    registry may still do what it asks for.
 
     Example::
 
@@ -102,7 +106,7 @@ class SchemaRegistry:
             validate_hostname=validate_hostname,
             timeout=timeout,
         )
-        self._transport = AsyncTransport(settings)
+        self._transport = Transport(settings)
         self._ids = Ids()
 
     def __repr__(self) -> str:
@@ -116,7 +120,10 @@ class SchemaRegistry:
 
     async def aclose(self) -> None:
         """Close the connections; serializers remain usable."""
-        await self._transport.aclose()
+        self._transport.close()
+
+    async def _run(self, steps: calls.Steps[T]) -> T:
+        return await in_thread(partial(self._transport.run, steps))
 
     def _fetch(self, group: str, on_unknown: OnUnknown) -> LookUp | None:
         return look_up(self._transport.settings, group, on_unknown)
@@ -126,7 +133,7 @@ class SchemaRegistry:
 
         None stands for the properties of a group that is being created.
         """
-        return await self._transport.run(calls.list_groups())
+        return await self._run(calls.list_groups())
 
     async def create_group(self, group: str, properties: GroupProperties | None = None) -> bool:
         """Create a group.
@@ -135,7 +142,7 @@ class SchemaRegistry:
         :param properties: its properties; default: any format, any schema.
         :returns: False if it exists already.
         """
-        created = await self._transport.run(calls.create_group(group, properties or GroupProperties()))
+        created = await self._run(calls.create_group(group, properties or GroupProperties()))
         if created:
             # Another process may have deleted it.
             self._ids.forget(group)
@@ -146,7 +153,7 @@ class SchemaRegistry:
 
         :param group: name of the group.
         """
-        return await self._transport.run(calls.group_properties(group))
+        return await self._run(calls.group_properties(group))
 
     async def delete_group(self, group: str) -> None:
         """Delete a group, if it exists.
@@ -155,7 +162,7 @@ class SchemaRegistry:
 
         :param group: name of the group.
         """
-        await self._transport.run(calls.delete_group(group))
+        await self._run(calls.delete_group(group))
         self._ids.forget(group)
 
     async def set_compatibility(
@@ -172,14 +179,14 @@ class SchemaRegistry:
         :param previous: change it only if this is the present policy.
         :returns: False if ``previous`` is not the present policy.
         """
-        return await self._transport.run(calls.set_compatibility(group, compatibility, previous))
+        return await self._run(calls.set_compatibility(group, compatibility, previous))
 
     async def history(self, group: str) -> list[HistoryEntry]:
         """Return the schemas of a group in the order in which they were added.
 
         :param group: name of the group.
         """
-        return await self._transport.run(calls.history(group))
+        return await self._run(calls.history(group))
 
     async def add_schema(self, group: str, schema: EventSchema | SchemaInfo) -> VersionInfo:
         """Add a schema to a group.
@@ -192,7 +199,7 @@ class SchemaRegistry:
         :raises SchemaFormatError: the group has another serialization format, or another type.
         :raises SchemaMalformedError: the registry cannot parse it.
         """
-        return await self._transport.run(calls.add_schema(group, info_of(schema)))
+        return await self._run(calls.add_schema(group, info_of(schema)))
 
     async def schema_versions(self, group: str, type: str | None = None) -> list[RegisteredSchema]:
         """Return all versions of the schemas of a group, oldest first.
@@ -200,14 +207,14 @@ class SchemaRegistry:
         :param group: name of the group.
         :param type: only the schemas of this type.
         """
-        return await self._transport.run(calls.schema_versions(group, type))
+        return await self._run(calls.schema_versions(group, type))
 
     async def latest_schemas(self, group: str) -> list[RegisteredSchema]:
         """Return the last version of each type of schema in a group.
 
         :param group: name of the group.
         """
-        return await self._transport.run(calls.latest_schemas(group))
+        return await self._run(calls.latest_schemas(group))
 
     async def latest_schema(self, group: str, type: str | None = None) -> RegisteredSchema:
         """Return the schema that was added last.
@@ -216,7 +223,7 @@ class SchemaRegistry:
         :param type: only schemas of this type.
         :raises SchemaNotFoundError: there is no schema.
         """
-        return await self._transport.run(calls.latest_schema(group, type))
+        return await self._run(calls.latest_schema(group, type))
 
     async def schema_by_id(self, group: str, id: int) -> SchemaInfo:
         """Return the schema with an id.
@@ -224,7 +231,7 @@ class SchemaRegistry:
         :param group: name of the group.
         :param id: number among all schemas of the group.
         """
-        return await self._transport.run(calls.schema_by_id(group, id))
+        return await self._run(calls.schema_by_id(group, id))
 
     async def schema_by_version(
         self, group: str, format: SerializationFormat | str, type: str, version: int
@@ -236,7 +243,7 @@ class SchemaRegistry:
         :param type: its type.
         :param version: number among the schemas of this type.
         """
-        return await self._transport.run(calls.schema_by_version(group, format, type, version))
+        return await self._run(calls.schema_by_version(group, format, type, version))
 
     async def version_of(self, group: str, schema: EventSchema | SchemaInfo) -> VersionInfo:
         """Return the version of a schema that a group has.
@@ -245,7 +252,7 @@ class SchemaRegistry:
         :param schema: the schema.
         :raises SchemaNotFoundError: the group does not have it.
         """
-        return await self._transport.run(calls.version_of(group, info_of(schema)))
+        return await self._run(calls.version_of(group, info_of(schema)))
 
     async def delete_schema(self, group: str, id: int) -> None:
         """Delete a schema of a group: it can no longer be written; its events can still be read.
@@ -253,7 +260,7 @@ class SchemaRegistry:
         :param group: name of the group.
         :param id: number among all schemas of the group.
         """
-        await self._transport.run(calls.delete_schema(group, id))
+        await self._run(calls.delete_schema(group, id))
 
     async def is_valid(
         self,
@@ -267,7 +274,7 @@ class SchemaRegistry:
         :param schema: the schema.
         :param compatibility: the policy to check it against; default: that of the group.
         """
-        return await self._transport.run(calls.is_valid(group, info_of(schema), compatibility))
+        return await self._run(calls.is_valid(group, info_of(schema), compatibility))
 
     async def can_read(self, group: str, schema: EventSchema | SchemaInfo) -> bool:
         """Return whether events of a group can be read with a schema, by the group's policy.
@@ -275,21 +282,21 @@ class SchemaRegistry:
         :param group: name of the group.
         :param schema: the reader's schema.
         """
-        return await self._transport.run(calls.can_read(group, info_of(schema)))
+        return await self._run(calls.can_read(group, info_of(schema)))
 
     async def references(self, schema: EventSchema | SchemaInfo) -> dict[str, VersionInfo]:
         """Return the groups that have a schema, with its version there.
 
         :param schema: the schema.
         """
-        return await self._transport.run(calls.references(info_of(schema)))
+        return await self._run(calls.references(info_of(schema)))
 
     async def codecs(self, group: str) -> list[CodecType]:
         """Return the codecs that are registered in a group.
 
         :param group: name of the group.
         """
-        return await self._transport.run(calls.codecs(group))
+        return await self._run(calls.codecs(group))
 
     async def add_codec(self, group: str, codec: CodecType) -> None:
         """Register a codec in a group.
@@ -297,7 +304,7 @@ class SchemaRegistry:
         :param group: name of the group.
         :param codec: the codec.
         """
-        await self._transport.run(calls.add_codec(group, codec))
+        await self._run(calls.add_codec(group, codec))
 
     async def encoding_id(self, group: str, version: VersionInfo, codec: Codec = "none") -> int:
         """Return the id that stands for a version of a schema and a codec.
@@ -312,7 +319,7 @@ class SchemaRegistry:
         name = codec_name(codec)
         known = self._ids.id_of(group, version, name)
         if known is None:
-            known = await self._transport.run(calls.encoding_id(group, version, name))
+            known = await self._run(calls.encoding_id(group, version, name))
             self._ids.keep_id(group, version, name, known)
         return known
 
@@ -327,7 +334,7 @@ class SchemaRegistry:
         """
         known = self._ids.encoding_of(group, id)
         if known is None:
-            known = await self._transport.run(calls.encoding(group, id))
+            known = await self._run(calls.encoding(group, id))
             self._ids.keep_encoding(group, id, known)
         return known
 

@@ -8,8 +8,9 @@ Not public: :mod:`pravega_wire.schemas` exports the names that users need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from pravega_wire.errors import (
@@ -25,6 +26,7 @@ from pravega_wire.schemas.codecs import compress, decompress
 from pravega_wire.schemas.json_format import JsonReader, JsonSchema, JsonWriter
 from pravega_wire.schemas.model import EncodingInfo, SchemaInfo, SerializationFormat
 from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufSchema, ProtobufWriter
+from pravega_wire.schemas.transport import in_thread
 from pravega_wire.support.checks import check_buffer
 
 __all__ = [
@@ -39,19 +41,12 @@ _NO_ID: Final = -1
 
 EventSchema = AvroSchema | JsonSchema | ProtobufSchema
 
+LookUp = Callable[[int], EncodingInfo]
+"""Asks the registry for an encoding of a group, and blocks the thread; it can be pickled."""
+
 
 class _Reader(Protocol):
     def decode(self, data: bytes, *, padded: bool) -> Any: ...
-
-
-class LookUp(Protocol):
-    """Asks the registry for an encoding of a group; it can be pickled."""
-
-    def __call__(self, id: int) -> EncodingInfo:
-        """Return it, and block the thread until it is there."""
-
-    async def fetch(self, id: int) -> EncodingInfo:
-        """Return it, for a program on trio or asyncio."""
 
 
 class _Writer(Protocol):
@@ -209,7 +204,7 @@ class SchemaSerializer:
         self._absent -= ids
         for id in sorted(ids):
             try:
-                self.learn(id, await self._fetch.fetch(id))
+                self.learn(id, await in_thread(partial(self._fetch, id)))
             except SchemaNotFoundError:
                 # A registry gives its ids in order: it does not have the higher ones either.
                 if len(self._absent) >= _MOST_KEPT:

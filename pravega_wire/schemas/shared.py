@@ -17,7 +17,7 @@ from pravega_wire.schemas.json_format import JsonSchema
 from pravega_wire.schemas.model import EncodingInfo, SchemaInfo, VersionInfo
 from pravega_wire.schemas.protobuf import ProtobufSchema
 from pravega_wire.schemas.serializer import EventSchema, LookUp
-from pravega_wire.schemas.transport import AsyncTransport, BlockingTransport, Settings
+from pravega_wire.schemas.transport import Settings, Transport
 from pravega_wire.support.checks import check_flag, check_text
 
 __all__ = [
@@ -138,19 +138,11 @@ class _LookUp:
 
     def __call__(self, id: int) -> EncodingInfo:
         # New encodings are rare, so no connection is kept for them.
-        transport = BlockingTransport(self.settings)
+        transport = Transport(self.settings)
         try:
             return transport.run(calls.encoding(self.group, id))
         finally:
             transport.close()
-
-    async def fetch(self, id: int) -> EncodingInfo:
-        # A transport belongs to one event loop, and readers call this in the one of the client's thread.
-        transport = AsyncTransport(self.settings)
-        try:
-            return await transport.run(calls.encoding(self.group, id))
-        finally:
-            await transport.aclose()
 
 
 def look_up(settings: Settings, group: str, on_unknown: object) -> LookUp | None:

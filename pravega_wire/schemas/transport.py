@@ -1,15 +1,16 @@
-"""HTTP to a schema registry, by ``httpx``: for trio and asyncio, and for blocking programs.
+"""HTTP to a schema registry, by ``httpx``. Requests block their thread; :func:`in_thread` is for the others.
 
 Not public.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import ssl
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,8 +32,9 @@ from pravega_wire.values.config import Credentials, PravegaConfig, check_registr
 
 if TYPE_CHECKING:
     import httpx
+    import outcome
 
-__all__ = ["AsyncTransport", "BlockingTransport", "Settings"]
+__all__ = ["Settings", "Transport", "in_thread"]
 
 T = TypeVar("T")
 
@@ -190,7 +192,7 @@ class _Attempts:
                 f"asking the schema registry at {uri}",
                 why,
                 f"up to {_ATTEMPTS} times within {self._settings.timeout:g} s (timeout)",
-                (AsyncTransport, uri),
+                (Transport, uri),
             )
         return _FIRST_PAUSE * float(3 ** (self._made - 1))
 
@@ -211,24 +213,6 @@ def _body(request: Request) -> dict[str, Any]:
     return {"headers": {"content-type": "application/json"}, "content": data}
 
 
-def _event_loop() -> object:
-    """Return what stands for the event loop that runs: of asyncio, or of trio."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return trio.lowlevel.current_trio_token()
-
-
-def _has_ended(loop: object) -> bool:
-    if isinstance(loop, trio.lowlevel.TrioToken):
-        try:
-            loop.run_sync_soon(lambda: None)
-        except trio.RunFinishedError:
-            return True
-        return False
-    return isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed()
-
-
 def _too_large(received: int) -> None:
     if received > _MOST_BYTES:
         raise SchemaRegistryReplyError(f"the schema registry's answer is larger than {_MOST_BYTES} bytes")
@@ -239,94 +223,8 @@ def _failures() -> tuple[type[Exception], ...]:
     return (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL)
 
 
-class AsyncTransport:
-    """Makes calls for a program on trio or asyncio."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._client: httpx.AsyncClient | None = _httpx().AsyncClient(**settings.options())
-        # Connections belong to the process and the event loop in which they were made.
-        self._process = os.getpid()
-        self._loop: object = None
-
-    def _here(self) -> httpx.AsyncClient:
-        """Return the client of this process and event loop."""
-        if self._client is None:
-            raise ClosedError("the schema registry's client is closed")
-        if not self._is_here():
-            if self._process == os.getpid() and not _has_ended(self._loop):
-                raise InvalidArgumentError(
-                    "the schema registry's client belongs to another event loop, which still runs: make "
-                    "another one in this loop"
-                )
-            self._client = _httpx().AsyncClient(**self.settings.options())
-            self._process, self._loop = os.getpid(), None
-        self._loop = self._loop or _event_loop()
-        return self._client
-
-    def _is_here(self) -> bool:
-        return self._process == os.getpid() and self._loop in (None, _event_loop())
-
-    async def run(self, steps: Steps[T]) -> T:
-        """Make a call.
-
-        :raises SchemaRegistryUnreachableError: the registry could not be asked in time.
-        """
-        import anyio
-
-        try:
-            with anyio.fail_after(self.settings.timeout):
-                try:
-                    request = next(steps)
-                    while True:
-                        request = steps.send(await self._reply(request))
-                except StopIteration as stop:
-                    found: T = stop.value
-                    return found
-        except TimeoutError as error:
-            raise self.settings.unreachable(None) from error
-
-    async def _reply(self, request: Request) -> Reply:
-        import anyio
-
-        attempts = _Attempts(self.settings, request)
-        while True:
-            failure: Exception | Reply
-            try:
-                failure = await self._attempt(request)
-                if failure.status not in _BUSY:
-                    return failure
-            except _failures() as error:
-                self.settings.check_certificate(error)
-                failure = error
-            pause = attempts.pause(failure)
-            if pause is None:
-                if isinstance(failure, Reply):
-                    return failure
-                raise self.settings.unreachable(failure) from failure
-            await anyio.sleep(pause)
-
-    async def _attempt(self, request: Request) -> Reply:
-        parts: list[bytes] = []
-        async with self._here().stream(
-            request.method, request.path, params=self.settings.query(request), **_body(request)
-        ) as response:
-            received = 0
-            async for part in response.aiter_bytes():
-                parts.append(part)
-                received += len(part)
-                _too_large(received)
-            return Reply(response.status_code, b"".join(parts))
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None and self._is_here():
-            await client.aclose()
-
-
-class BlockingTransport:
-    """Makes calls for a thread, which waits for them."""
+class Transport:
+    """Makes calls; the thread waits for them. Threads may share it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -396,3 +294,25 @@ class BlockingTransport:
         client, self._client = self._client, None
         if client is not None and self._process == os.getpid():
             client.close()
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread, for a task of trio or asyncio. A cancelled one is left to the thread."""
+    if trio.lowlevel.in_trio_task():
+        return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[outcome.Outcome[T]] = loop.create_future()
+
+    def settle(result: outcome.Outcome[T]) -> None:
+        if not ended.done():
+            ended.set_result(result)
+
+    def deliver(result: outcome.Outcome[T]) -> None:
+        with suppress(RuntimeError):  # the event loop has ended
+            loop.call_soon_threadsafe(settle, result)
+
+    # A thread of asyncio's pool would keep a program from ending until the registry has answered.
+    trio.lowlevel.start_thread_soon(function, deliver)
+    return (await ended).unwrap()

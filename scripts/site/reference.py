@@ -83,7 +83,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "aio": ("pravega_wire.aio", "Client for asyncio"),
     "serializers": ("pravega_wire.serializers", "Serializers"),
     "schemas": ("pravega_wire.schemas", "Schemas"),
-    "cdc": ("pravega_wire.cdc", "Change data"),
+    "debezium": ("pravega_wire.schemas.debezium", "Change data"),
     "metrics": ("pravega_wire.metrics", "Metrics"),
     "telemetry": ("pravega_wire.telemetry", "OpenTelemetry"),
     "ingest": ("pravega_wire.ingest", "Ingestion"),

@@ -13,8 +13,8 @@ from uuid import UUID
 import pyarrow as pa
 from pyarrow import types
 
-from pravega_wire.cdc import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer
 from spark_adapter.columns.shape import (
     BINARY,
     BOOLEAN,

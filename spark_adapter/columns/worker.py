@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyarrow import types
 
 from pravega_wire import Credentials, PravegaConfig
-from pravega_wire.cdc import DebeziumSerializer
 from pravega_wire.errors import (
     ArgumentTypeError,
     DecodeError,
@@ -26,13 +25,15 @@ from pravega_wire.errors import (
     SchemaNotFoundError,
     UnknownEncodingError,
 )
-from pravega_wire.schemas import BlockingSchemaRegistry, EncodingInfo, SchemaInfo, SerializationFormat
+from pravega_wire.schemas import EncodingInfo, SchemaInfo, SerializationFormat
 from pravega_wire.schemas.avro import AvroReader, AvroWriter
 from pravega_wire.schemas.codecs import compress, decompress
+from pravega_wire.schemas.debezium import DebeziumSerializer
 from pravega_wire.schemas.json_format import JsonReader, JsonWriter
 from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufWriter, message_class
 from pravega_wire.schemas.serializer import encoding_id_of
 from pravega_wire.serializers import Serializer
+from pravega_wire.sync import SchemaRegistry
 from spark_adapter.columns.avro import avro_shape, check_units, without_logical_types
 from spark_adapter.columns.json import json_shape
 from spark_adapter.columns.protobuf import protobuf_shape
@@ -187,9 +188,9 @@ class Connection:
     validate_hostname: bool | None
     timeout: float
 
-    def open(self) -> BlockingSchemaRegistry:
+    def open(self) -> SchemaRegistry:
         """Return a new client."""
-        return BlockingSchemaRegistry(
+        return SchemaRegistry(
             self.registry,
             namespace=self.namespace,
             credentials=self.credentials,
@@ -200,7 +201,7 @@ class Connection:
 
 
 @lru_cache(maxsize=8)
-def _registry(connection: Connection, process: int) -> BlockingSchemaRegistry:
+def _registry(connection: Connection, process: int) -> SchemaRegistry:
     """Return this process's client of a registry."""
     return connection.open()
 

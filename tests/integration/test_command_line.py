@@ -24,12 +24,12 @@ from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.protocol.group_state import CreateCheckpoint
 from pravega_wire.schemas import (
     AvroSchema,
-    BlockingSchemaRegistry,
     EventSchema,
     GroupProperties,
     JsonSchema,
     ProtobufSchema,
 )
+from pravega_wire.sync import SchemaRegistry
 from pravega_wire.testing import SchemaRegistryServer
 
 SECONDS = 120
@@ -422,7 +422,7 @@ def test_events_of_the_schema_registry(
     wire: Wire, pravega_schema_registry: SchemaRegistryServer, schema: EventSchema, field: str
 ) -> None:
     name = uuid4().hex
-    with BlockingSchemaRegistry(pravega_schema_registry.uri) as registry:
+    with SchemaRegistry(pravega_schema_registry.uri) as registry:
         registry.create_group(name, GroupProperties())
         registry.add_schema(name, schema)
     words = ("--schema-group", name, "--schema-registry", pravega_schema_registry.uri)

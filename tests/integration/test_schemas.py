@@ -18,7 +18,7 @@ import trio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pravega_wire import Credentials, Event, PravegaConfig, aio, open_client
+from pravega_wire import Credentials, Event, PravegaConfig, aio, open_client, sync
 from pravega_wire.errors import (
     AuthenticationError,
     CodecNotRegisteredError,
@@ -30,7 +30,6 @@ from pravega_wire.errors import (
 )
 from pravega_wire.schemas import (
     AvroSchema,
-    BlockingSchemaRegistry,
     Codec,
     CodecType,
     Compatibility,
@@ -61,8 +60,8 @@ OBJECT = JsonSchema("thing", {"$schema": "http://json-schema.org/draft-07/schema
 
 
 @pytest.fixture
-def registry(pravega_schema_registry: SchemaRegistryServer) -> Iterator[BlockingSchemaRegistry]:
-    with BlockingSchemaRegistry(pravega_schema_registry.uri) as registry:
+def registry(pravega_schema_registry: SchemaRegistryServer) -> Iterator[sync.SchemaRegistry]:
+    with sync.SchemaRegistry(pravega_schema_registry.uri) as registry:
         yield registry
 
 
@@ -71,7 +70,7 @@ def group() -> str:
     return f"group {uuid4().hex[:12]}/ü"
 
 
-def test_groups(registry: BlockingSchemaRegistry, group: str) -> None:
+def test_groups(registry: sync.SchemaRegistry, group: str) -> None:
     given = GroupProperties(SerializationFormat.AVRO, CompatibilityPolicy.FULL, False, {"owner": "me"})
     assert registry.create_group(group, given)
     assert not registry.create_group(group)
@@ -91,7 +90,7 @@ def test_groups(registry: BlockingSchemaRegistry, group: str) -> None:
     assert group not in registry.list_groups()
 
 
-def test_more_groups_than_a_page_has(registry: BlockingSchemaRegistry) -> None:
+def test_more_groups_than_a_page_has(registry: sync.SchemaRegistry) -> None:
     names = {f"many-{uuid4().hex[:8]}-{number}" for number in range(120)}
     for name in names:
         registry.create_group(name)
@@ -102,13 +101,13 @@ def test_more_groups_than_a_page_has(registry: BlockingSchemaRegistry) -> None:
 
 def test_namespaces_are_apart(pravega_schema_registry: SchemaRegistryServer, group: str) -> None:
     for namespace in ("one", "two"):
-        with BlockingSchemaRegistry(pravega_schema_registry.uri, namespace=namespace) as registry:
+        with sync.SchemaRegistry(pravega_schema_registry.uri, namespace=namespace) as registry:
             assert registry.create_group(group)
             assert group in registry.list_groups()
 
 
 @pytest.mark.smoke
-def test_schemas_and_their_versions(registry: BlockingSchemaRegistry, group: str) -> None:
+def test_schemas_and_their_versions(registry: sync.SchemaRegistry, group: str) -> None:
     before = datetime.now(UTC) - timedelta(minutes=1)
     registry.create_group(group)
     first, second = registry.add_schema(group, FIRST), registry.add_schema(group, OPTIONAL)
@@ -162,7 +161,7 @@ def test_schemas_and_their_versions(registry: BlockingSchemaRegistry, group: str
     ],
 )
 def test_compatibility(
-    registry: BlockingSchemaRegistry,
+    registry: sync.SchemaRegistry,
     group: str,
     policy: Compatibility | CompatibilityPolicy,
     accepted: set[str],
@@ -186,7 +185,7 @@ def test_compatibility(
                 registry.deserializer(group, schema)
 
 
-def test_what_a_group_refuses(registry: BlockingSchemaRegistry, group: str) -> None:
+def test_what_a_group_refuses(registry: sync.SchemaRegistry, group: str) -> None:
     registry.create_group(group, GroupProperties(SerializationFormat.AVRO, allow_multiple_types=False))
     registry.add_schema(group, FIRST)
     with pytest.raises(SchemaFormatError):
@@ -389,7 +388,7 @@ def test_a_registry_with_accounts(group: str) -> None:
         assert server.username is not None
         assert server.password is not None
         credentials = Credentials.basic(server.username, server.password)
-        with BlockingSchemaRegistry(server.uri, credentials=credentials) as registry:
+        with sync.SchemaRegistry(server.uri, credentials=credentials) as registry:
             registry.create_group(group)
             assert registry.list_groups().keys() == {group}
             # A lookup while reading sends the credentials too.
@@ -397,6 +396,6 @@ def test_a_registry_with_accounts(group: str) -> None:
             event = registry.serializer(group, OBJECT, register_schema=True).serialize({"a": 1})
             assert reader.deserialize(event) == {"a": 1}
         for wrong in (None, Credentials.basic(server.username, "wrong"), Credentials.basic("nobody", "x")):
-            with BlockingSchemaRegistry(server.uri, credentials=wrong) as registry:
+            with sync.SchemaRegistry(server.uri, credentials=wrong) as registry:
                 with pytest.raises(AuthenticationError):
                     registry.group_properties(group)

@@ -19,7 +19,6 @@ from google.protobuf.message import Message
 from pravega_wire.errors import SchemaNotFoundError
 from pravega_wire.schemas import (
     AvroSchema,
-    BlockingSchemaRegistry,
     Codec,
     CodecType,
     EventSchema,
@@ -28,6 +27,7 @@ from pravega_wire.schemas import (
     WithSchema,
 )
 from pravega_wire.schemas.codecs import CODEC_NAMES, compress, decompress
+from pravega_wire.sync import SchemaRegistry
 from pravega_wire.testing import SchemaRegistryServer
 from tests.interop.java_peer import JavaPeer, JavaPeerError
 
@@ -174,13 +174,13 @@ def same(format: str, one: Any, other: Any) -> bool:
 
 
 @pytest.fixture
-def registry(pravega_schema_registry: SchemaRegistryServer) -> Iterator[BlockingSchemaRegistry]:
-    with BlockingSchemaRegistry(pravega_schema_registry.uri) as registry:
+def registry(pravega_schema_registry: SchemaRegistryServer) -> Iterator[SchemaRegistry]:
+    with SchemaRegistry(pravega_schema_registry.uri) as registry:
         yield registry
 
 
 @pytest.fixture
-def group(registry: BlockingSchemaRegistry) -> str:
+def group(registry: SchemaRegistry) -> str:
     name = f"group-{uuid4().hex[:12]}"
     assert registry.create_group(name)
     return name
@@ -201,7 +201,7 @@ def java_writes(
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("format", FORMATS)
 def test_we_read_what_java_writes(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str, format: str, codec: Codec
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str, format: str, codec: Codec
 ) -> None:
     for value in VALUES[format]:
         payload = java_writes(schema_peer, group, format, codec, value, register=True)
@@ -215,7 +215,7 @@ def test_we_read_what_java_writes(
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("format", FORMATS)
 def test_java_reads_what_we_write(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str, format: str, codec: Codec
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str, format: str, codec: Codec
 ) -> None:
     serializer = registry.serializer(
         group, SCHEMAS[format], codec=codec, register_schema=True, register_codec=True
@@ -233,7 +233,7 @@ def test_java_reads_what_we_write(
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_bytes_are_equal(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str, format: str, codec: Codec
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str, format: str, codec: Codec
 ) -> None:
     serializer = registry.serializer(
         group, SCHEMAS[format], codec=codec, register_schema=True, register_codec=True
@@ -256,7 +256,7 @@ def test_the_bytes_are_equal(
 
 
 def test_java_cannot_read_its_own_compressed_protobuf(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str
 ) -> None:
     payload = java_writes(schema_peer, group, "Protobuf", "gzip", VALUES["Protobuf"][1], register=True)
     with pytest.raises(JavaPeerError, match="invalid tag"):
@@ -266,7 +266,7 @@ def test_java_cannot_read_its_own_compressed_protobuf(
 
 @pytest.mark.parametrize("format", ["Json", "Protobuf"])
 def test_events_without_a_header(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str, format: str
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str, format: str
 ) -> None:
     serializer = registry.serializer(group, SCHEMAS[format], register_schema=True, header=False)
     reader = registry.deserializer(group, SCHEMAS[format], header=False)
@@ -277,7 +277,7 @@ def test_events_without_a_header(
 
 
 def test_avro_is_read_into_another_schema(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str
 ) -> None:
     wanted = AvroSchema(
         {
@@ -299,9 +299,7 @@ def test_avro_is_read_into_another_schema(
     assert json.loads(base64.b64decode(java)) == expected
 
 
-def test_one_group_of_all_formats(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str
-) -> None:
+def test_one_group_of_all_formats(schema_peer: JavaPeer, registry: SchemaRegistry, group: str) -> None:
     reader = registry.deserializer(group)
     for number in range(len(NOTES)):
         for format in FORMATS:
@@ -314,7 +312,7 @@ def test_one_group_of_all_formats(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_several_formats_written_here_are_read_by_java_with_their_schemas(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str, codec: Codec
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str, codec: Codec
 ) -> None:
     serializer = registry.multi_format_serializer(
         group,
@@ -337,7 +335,7 @@ def test_several_formats_written_here_are_read_by_java_with_their_schemas(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_several_formats_written_by_java_are_read_here(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str, codec: Codec
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str, codec: Codec
 ) -> None:
     serializer = registry.multi_format_serializer(group, [AVRO, JSON], register_schema=True)
     for number in range(len(NOTES)):
@@ -357,7 +355,7 @@ def test_several_formats_written_by_java_are_read_here(
 
 
 def test_a_schema_of_one_side_is_known_to_the_other(
-    schema_peer: JavaPeer, registry: BlockingSchemaRegistry, group: str
+    schema_peer: JavaPeer, registry: SchemaRegistry, group: str
 ) -> None:
     for format in FORMATS:
         with pytest.raises(SchemaNotFoundError):

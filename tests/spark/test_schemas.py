@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_wire import Credentials, PravegaConfig
-from pravega_wire.cdc import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -26,14 +25,14 @@ from pravega_wire.errors import (
 )
 from pravega_wire.schemas import (
     AvroSchema,
-    BlockingSchemaRegistry,
     EventSchema,
     GroupProperties,
     JsonSchema,
     ProtobufSchema,
 )
+from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.serializers import JavaSerializer, JsonSerializer, Utf8Serializer
-from pravega_wire.sync import PravegaClient
+from pravega_wire.sync import PravegaClient, SchemaRegistry
 from pravega_wire.testing import SchemaRegistryServer
 from spark_adapter import register
 from spark_adapter.schemas import ChangeRows, RegistryGroup, TypedSerializer, from_pravega, to_pravega
@@ -72,8 +71,8 @@ def value(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def registry(pravega_schema_registry: SchemaRegistryServer) -> Iterator[BlockingSchemaRegistry]:
-    with BlockingSchemaRegistry(pravega_schema_registry.uri) as registry:
+def registry(pravega_schema_registry: SchemaRegistryServer) -> Iterator[SchemaRegistry]:
+    with SchemaRegistry(pravega_schema_registry.uri) as registry:
         yield registry
 
 
@@ -99,7 +98,7 @@ def test_events_of_a_group_become_columns_and_columns_events(
     config: PravegaConfig,
     client: PravegaClient,
     stream: str,
-    registry: BlockingSchemaRegistry,
+    registry: SchemaRegistry,
     uri: str,
 ) -> None:
     register(spark)
@@ -145,7 +144,7 @@ def test_a_streaming_query_reads_encodings_that_are_added_later(
     config: PravegaConfig,
     client: PravegaClient,
     stream: str,
-    registry: BlockingSchemaRegistry,
+    registry: SchemaRegistry,
     uri: str,
     tmp_path: Path,
 ) -> None:
@@ -193,7 +192,7 @@ JSON = JsonSchema(
 
 @pytest.mark.parametrize("schema", [READING, JSON, protobuf()], ids=["avro", "json", "protobuf"])
 def test_formats_with_and_without_a_registry(
-    spark: SparkSession, registry: BlockingSchemaRegistry, uri: str, schema: EventSchema
+    spark: SparkSession, registry: SchemaRegistry, uri: str, schema: EventSchema
 ) -> None:
     group = group_name()
     source = RegistryGroup(group, uri, schema=schema, create_group=GroupProperties(), register_schema=True)
@@ -224,7 +223,7 @@ def test_formats_with_and_without_a_registry(
     assert len([reader.deserialize(event) for event in events]) == 2
 
 
-def test_what_cannot_be_read(spark: SparkSession, registry: BlockingSchemaRegistry, uri: str) -> None:
+def test_what_cannot_be_read(spark: SparkSession, registry: SchemaRegistry, uri: str) -> None:
     group = group_name()
     written = registry.serializer(group, READING, create_group=GroupProperties(), register_schema=True)
     good = written.serialize(value(5))
@@ -247,7 +246,7 @@ def test_what_cannot_be_read(spark: SparkSession, registry: BlockingSchemaRegist
         ).collect()  # fmt: skip
 
 
-def test_arguments(spark: SparkSession, registry: BlockingSchemaRegistry, uri: str) -> None:
+def test_arguments(spark: SparkSession, registry: SchemaRegistry, uri: str) -> None:
     group = group_name()
     with pytest.raises(SchemaNotFoundError, match="group"):
         from_pravega("event", RegistryGroup(group, uri))

@@ -37,10 +37,10 @@ from pravega_wire import (
     sync,
 )
 from pravega_wire.archive import Manifest
-from pravega_wire.cdc import latest_rows
 from pravega_wire.cli.work.points import parse_point
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
+from pravega_wire.schemas.debezium import latest_rows
 from pravega_wire.serializers import BytesSerializer, Utf8Serializer
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths

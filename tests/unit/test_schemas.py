@@ -5,13 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, cast
 
 import fastavro
@@ -33,7 +30,6 @@ from pravega_wire.errors import (
 )
 from pravega_wire.schemas import (
     AvroSchema,
-    BlockingSchemaRegistry,
     CodecType,
     Compatibility,
     CompatibilityPolicy,
@@ -57,6 +53,7 @@ from pravega_wire.schemas.json_format import JsonReader, JsonWriter
 from pravega_wire.schemas.protobuf import ProtobufReader, message_class, without_padding
 from pravega_wire.schemas.serializer import Prepared, combined, encoding_id_of, header_of
 from pravega_wire.schemas.shared import check_schemas
+from pravega_wire.sync import SchemaRegistry
 
 GZIP, SNAPPY = CODEC_NAMES["gzip"], CODEC_NAMES["snappy"]
 LIMIT = 1 << 20
@@ -849,7 +846,7 @@ def test_any_event_is_read_or_refused(data: bytes, id: int) -> None:
 )
 def test_arguments_of_a_serializer(arguments: Any, kind: type[PravegaError], words: str) -> None:
     # Nothing listens there: arguments are checked before anything is sent.
-    with BlockingSchemaRegistry("http://127.0.0.1:1") as registry:
+    with SchemaRegistry("http://127.0.0.1:1") as registry:
         with pytest.raises(kind, match=words):
             registry.serializer(**{"group": "group", "schema": OBJECT} | arguments)
 
@@ -895,14 +892,6 @@ def test_any_json_is_a_value_or_refused(value: Any) -> None:
                  HistoryEntry, Compatibility):  # fmt: skip
         with pytest.raises(SchemaRegistryReplyError):
             kind.from_json(value)
-
-
-def test_the_blocking_client_is_up_to_date() -> None:
-    script = Path(__file__).parents[2] / "scripts" / "gen_blocking_schemas.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_zlib_has_the_level_that_java_uses() -> None:

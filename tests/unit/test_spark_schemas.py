@@ -24,7 +24,6 @@ from google.protobuf.message import Message
 
 pytest.importorskip("pyspark")
 
-from pravega_wire.cdc import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -42,6 +41,7 @@ from pravega_wire.schemas import (
     SchemaInfo,
     VersionInfo,
 )
+from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.schemas.protobuf import message_class
 from pravega_wire.serializers import FunctionSerializer, JavaSerializer, JsonSerializer
 from spark_adapter import versions

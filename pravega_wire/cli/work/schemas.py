@@ -45,9 +45,9 @@ def _registry(config: PravegaConfig) -> Iterator[Any]:
             "--schema-group needs the address of the schema registry: --schema-registry http://host:port, or "
             "the variable PRAVEGA_SCHEMA_REGISTRY_URI"
         )
-    from pravega_wire.schemas import BlockingSchemaRegistry
+    from pravega_wire.sync import SchemaRegistry
 
-    with BlockingSchemaRegistry(config) as registry:
+    with SchemaRegistry(config) as registry:
         yield registry
 
 

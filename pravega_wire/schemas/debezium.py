@@ -7,7 +7,7 @@ that the program names.
 
 Example::
 
-    from pravega_wire.cdc import ChangeKind, DebeziumSerializer
+    from pravega_wire.schemas.debezium import ChangeKind, DebeziumSerializer
 
     changes = DebeziumSerializer({"id": "int64", "born": "date", "balance": "decimal(2)"})
     async with client.reader_group("accounts") as group, group.reader("one", changes) as reader:

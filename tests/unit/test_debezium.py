@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.cdc import Change, ChangeKind, DebeziumSerializer, RowSerializer, latest_rows
 from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
+from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer, RowSerializer, latest_rows
 
 # Made by Envelope of Debezium 2.7.0 and JsonConverter of Kafka Connect 3.7.0: an insert with its schema; then
 # an insert, an update, a deletion, a row of a snapshot and a truncation without.
