@@ -36,6 +36,7 @@ from pravega_wire.stream.opening import Opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
+from pravega_wire.stream.staging import Staging
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
@@ -113,6 +114,7 @@ __all__ = [
     "SegmentRange",
     "SegmentWithRange",
     "StagedBytes",
+    "Staging",
     "StagingWriter",
     "StateFormat",
     "StateSynchronizer",

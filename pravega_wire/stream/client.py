@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar, overload
 from uuid import UUID
@@ -47,9 +48,10 @@ from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter, resumable_writer
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, to_bytes
+from pravega_wire.stream.staging import Staging
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.together import RangesReader
-from pravega_wire.stream.transaction import DEFAULT_LEASE, StagingWriter, Transaction, open_transaction
+from pravega_wire.stream.transaction import DEFAULT_LEASE, Transaction, open_transaction
 from pravega_wire.support.checks import (
     INT32_MAX,
     check_count,
@@ -910,56 +912,14 @@ class PravegaClient:
             transaction=txn_id,
         )
 
-    # --- staged writes --------------------------------------------------------------------------
+    def staging(self, stream: StreamName, txn_id: UUID) -> Staging:
+        """Return what attempts write beside a transaction, of which some will be merged into it.
 
-    @opening
-    @limited("preparing to stage events of stream {}")
-    async def staging_writer(
-        self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
-    ) -> StagingWriter:
-        """Create a writer whose events can later be merged into a transaction, or deleted.
-
-        Use it as ``async with client.staging_writer(...) as writer``; see :class:`StagingWriter`.
-
-        :param txn_id: the transaction that the events may be merged into. Its epoch determines their
+        :param txn_id: the :attr:`Transaction.txn_id` of an open transaction. Its epoch determines the
             segments.
-        :param staging_id: identifies this attempt. It must not have been used before. The default is a random
-            one.
-        :raises InvalidArgumentError: the staging id was used before.
         """
         name = self._resolve(stream)
-        if staging_id is not None:
-            check_uuid("staging_id", staging_id)
-        segments = await self._transaction_segments(name, txn_id)
-        return await StagingWriter(self._core, name, segments, staging_id).open()
-
-    @limited("merging staged events into a transaction on stream {}")
-    async def merge_staging(
-        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
-    ) -> dict[int, tuple[int, ...]]:
-        """Move staged events into an open transaction, in the order of the ids.
-
-        Repeating the call is harmless: events that were already merged count as done. If a segment store was
-        replaced by another during the call, the order may be another one. The result tells: the lengths do
-        not grow by what each id has staged (:meth:`StagingWriter.contents`).
-
-        :returns: by segment id, the length in bytes of each segment of the transaction after the events of
-            each id were merged. For events that count as done it is the present length. An empty dict if no
-            ids were given.
-        :raises NoSuchSegmentError: the transaction is no longer open.
-        """
-        check_several("staging_ids", staging_ids)
-        name = self._resolve(stream)
-        segments = await self._transaction_segments(name, txn_id)
-        return await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
-
-    @limited("deleting staged events of stream {}")
-    async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
-        """Delete staged events that were not merged. Ids that do not exist are ignored."""
-        check_several("staging_ids", staging_ids)
-        name = self._resolve(stream)
-        segments = await self._transaction_segments(name, txn_id)
-        await transaction.delete_staging(self._core, name, segments, staging_ids)
+        return Staging(self._core, name, txn_id, partial(self._transaction_segments, name, txn_id))
 
     # --- reading --------------------------------------------------------------------------------
 

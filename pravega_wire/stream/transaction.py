@@ -45,7 +45,7 @@ from pravega_wire.stream.routing import (
 )
 from pravega_wire.support.checks import check_event_time
 from pravega_wire.support.nurseries import look_up_all
-from pravega_wire.transport.limits import NO_TIME, is_hurried, limited, note_progress
+from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.naming import segment_name, transaction_segment_name
 from pravega_wire.values.types import ScopedStream
 
@@ -616,16 +616,17 @@ class StagedBytes(NamedTuple):
 class StagingWriter(_TransactionWriter):
     """Writes events beside a transaction. They can be merged into it later, or deleted.
 
-    Made by :meth:`PravegaClient.staging_writer`. Its segments are named like those of a separate transaction,
+    Made by :meth:`Staging.writer`. Its segments are named like those of a separate transaction,
     ``<segment>#transaction.<staging id>``, but the controller has no record of them. Use it where several
     attempts may write the same data and only one of them may count.
 
     Example::
 
         async with client.begin_transaction("demo/readings") as transaction:
-            async with client.staging_writer("demo/readings", transaction.txn_id) as attempt:
+            staging = client.staging("demo/readings", transaction.txn_id)
+            async with staging.writer() as attempt:
                 await attempt.write_event(b"21.5", "sensor-7")
-            await client.merge_staging("demo/readings", transaction.txn_id, [attempt.staging_id])
+            await staging.merge([attempt.staging_id])
             await transaction.commit()
 
     :ivar staging_id: identifies the attempt.
@@ -726,53 +727,3 @@ class StagingWriter(_TransactionWriter):
         else:
             self._stop()
             await trio.lowlevel.checkpoint()
-
-
-async def merge_staging(
-    core: ClientCore,
-    stream: ScopedStream,
-    txn_id: UUID,
-    segments: Sequence[SegmentWithRange],
-    staging_ids: Sequence[UUID],
-) -> dict[int, tuple[int, ...]]:
-    """Merge staged events into a transaction; see :meth:`PravegaClient.merge_staging`."""
-
-    async def merge(index: int) -> tuple[int, ...]:
-        target = transaction_target(core, stream, segments[index], txn_id)
-        sources = [transaction_target(core, stream, segments[index], each) for each in staging_ids]
-
-        async def touch(number: int) -> None:
-            await SegmentMetadata(core.stores, sources[number]).touch()
-
-        if len(sources) > 1:
-            await look_up_all(touch, range(len(sources)))
-        merged = await SegmentMetadata(core.stores, target).merge_batch([each.name for each in sources])
-        # There may be any number of them.
-        note_progress()
-        return merged
-
-    if not staging_ids:
-        await trio.lowlevel.checkpoint()
-        return {}
-    lengths = await look_up_all(merge, range(len(segments)))
-    return {segments[index].segment_id: found for index, found in lengths.items()}
-
-
-async def delete_staging(
-    core: ClientCore,
-    stream: ScopedStream,
-    segments: Sequence[SegmentWithRange],
-    staging_ids: Sequence[UUID],
-) -> None:
-    """Delete staged events; see :meth:`PravegaClient.delete_staging`."""
-    targets = [
-        transaction_target(core, stream, segment, staging) for segment in segments for staging in staging_ids
-    ]
-
-    async def delete(index: int) -> bool:
-        deleted = await SegmentMetadata(core.stores, targets[index]).delete()
-        note_progress()
-        return deleted
-
-    if targets:
-        await look_up_all(delete, range(len(targets)))

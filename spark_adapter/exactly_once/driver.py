@@ -108,6 +108,14 @@ class Transaction(Protocol):
     def close(self) -> object: ...
 
 
+class Staging(Protocol):
+    """The part of ``pravega_wire.sync.Staging`` that is used here."""
+
+    def merge(self, ids: Sequence[UUID], /) -> Mapping[int, Sequence[int]]: ...
+
+    def delete(self, ids: Sequence[UUID], /) -> object: ...
+
+
 class Client(Protocol):
     """The part of ``pravega_wire.sync.PravegaClient`` that is used here."""
 
@@ -123,11 +131,7 @@ class Client(Protocol):
 
     def wait_committed(self, stream: Any, txn_id: UUID, /) -> object: ...
 
-    def merge_staging(
-        self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /
-    ) -> Mapping[int, Sequence[int]]: ...
-
-    def delete_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> object: ...
+    def staging(self, stream: Any, txn_id: UUID, /) -> Staging: ...
 
     def tail(self, stream: Any, /) -> Any: ...
 
@@ -543,7 +547,7 @@ class BatchCommitter:
             # nothing of the transaction is in the stream yet. The attempts' registrations are read now, so
             # that the condition of PREPARED holds.
             merged, cut, _, _ = at_once(
-                lambda: self._client.merge_staging(self._stream, txn.txn_id, winners),
+                lambda: self._client.staging(self._stream, txn.txn_id).merge(winners),
                 lambda: self._client.tail(self._stream),
                 lambda: txn.ping(self._lease),
                 self._journal.refresh,
@@ -745,7 +749,7 @@ class BatchCommitter:
             todo = sorted(each for each in ids if (txn, each) not in self._tidied)
             if todo:
                 try:
-                    self._client.delete_staging(self._stream, txn, todo)
+                    self._client.staging(self._stream, txn).delete(todo)
                 except NotFoundError:
                     log.info("the stream of transaction %s no longer exists, nor do its segments", txn)
                 self._tidied.update((txn, each) for each in todo)
@@ -754,7 +758,7 @@ class BatchCommitter:
     def _drop(self, txn: UUID, ids: Set[UUID]) -> None:
         """End a transaction that will not be committed, and delete what was staged for it."""
         if self._end(txn, time.monotonic() + _END_LIMIT) and ids:
-            self._client.delete_staging(self._stream, txn, sorted(ids))
+            self._client.staging(self._stream, txn).delete(sorted(ids))
 
     def _end(self, txn: UUID, until: float) -> bool:
         """Abort a transaction if it is open, and wait until it has ended; a second call does not wait.

@@ -501,7 +501,7 @@ def _sweep_job(client: Client, stream: Any, journal: Journal, key: SinkKey, stat
     for txn, ids in work.items():
         if ids:
             try:
-                client.delete_staging(stream, txn, sorted(ids))
+                client.staging(stream, txn).delete(sorted(ids))
             except NotFoundError:
                 log.info("the stream of transaction %s no longer exists, nor do its segments", txn)
     last = next(iter(work), state.last_txn)

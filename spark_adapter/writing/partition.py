@@ -287,12 +287,12 @@ class PartitionWriter:
                     )
                     revisioned = stack.enter_context(client.revisioned_stream(self.ledger))
                     revisioned.write_unconditionally(encode_record(record))
-                    writer = stack.enter_context(client.staging_writer(self.stream, self.txn, staging))
+                    writer = stack.enter_context(client.staging(self.stream, self.txn).writer(staging))
                     try:
                         self._require_claim(revisioned, record)
                     except PravegaError:
                         stack.close()
-                        client.delete_staging(self.stream, self.txn, [staging])
+                        client.staging(self.stream, self.txn).delete([staging])
                         raise
                 self._put(writer, chunk, tally.rows)
                 tally.add(chunk)

@@ -208,7 +208,7 @@ async def test_staged_contents_are_those_that_are_stored(
         await client.create_stream("staged", 2)
         txn = await client.begin_transaction("staged")
         written = 0
-        async with client.staging_writer("staged", txn.txn_id) as writer:
+        async with client.staging("staged", txn.txn_id).writer() as writer:
             fault_proxy.cut_before_reply(c.DataAppended, times=10)
             while fault_proxy.cuts_due:
                 for _ in range(50):
@@ -217,7 +217,7 @@ async def test_staged_contents_are_those_that_are_stored(
                 await trio.sleep(0.001)
             contents = await writer.contents()
         assert fault_proxy.cuts == 10
-        merged = await client.merge_staging("staged", txn.txn_id, [writer.staging_id])
+        merged = await client.staging("staged", txn.txn_id).merge([writer.staging_id])
         assert merged == {segment_id: (each.length,) for segment_id, each in contents.items()}
         await txn.commit()
         await txn.wait_committed()

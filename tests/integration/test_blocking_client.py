@@ -586,7 +586,7 @@ def test_calls_end_when_their_time_is_over(
         start = values.latest_revision()
         [ranges] = client.segment_ranges("s")
         batches = client.read_range(ranges)
-        staging = client.staging_writer("s", wide.txn_id)
+        staging = client.staging("s", wide.txn_id).writer()
         with staging:
             staging.write_event(b"staged")
         proxy.pause()
@@ -607,7 +607,7 @@ def test_calls_end_when_their_time_is_over(
             "batch": lambda: batches.next_batch(timeout=0.3),
             "tail": lambda: client.tail("s", timeout=0.3),
             "file": lambda: file.flush(timeout=0.3),
-            "merge": lambda: client.merge_staging("s", wide.txn_id, [staging.staging_id], timeout=0.3),
+            "merge": lambda: client.staging("s", wide.txn_id).merge([staging.staging_id], timeout=0.3),
             "close": lambda: writer.close(timeout=0.3),
         }
         messages = {}

@@ -481,26 +481,26 @@ async def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> No
         attempts = [uuid.uuid4() for _ in range(4)]
         staged = []
         for number, attempt in enumerate(attempts):
-            async with client.staging_writer("t", txn.txn_id, attempt) as writer:
+            async with client.staging("t", txn.txn_id).writer(attempt) as writer:
                 await writer.write_events([b"%d" % number] * 50, [f"{n}" for n in range(50)])
                 staged.append(await writer.contents())
         only_one = uuid.uuid4()
-        async with client.staging_writer("t", txn.txn_id, only_one) as writer:
+        async with client.staging("t", txn.txn_id).writer(only_one) as writer:
             await writer.write_events([b"x"] * 3, "0")
             assert [each.length for each in (await writer.contents()).values()] == [27]
         with pytest.raises(InvalidArgumentError, match="use a new staging id"):
-            await client.staging_writer("t", txn.txn_id, attempts[0])
+            await client.staging("t", txn.txn_id).writer(attempts[0])
         winners = [attempts[2], attempts[0]]
-        merged = await client.merge_staging("t", txn.txn_id, winners)
+        merged = await client.staging("t", txn.txn_id).merge(winners)
         parts = {each: (staged[2][each].length, staged[0][each].length) for each in staged[0]}
         assert merged == {each: (first, first + last) for each, (first, last) in parts.items()}
-        again = await client.merge_staging("t", txn.txn_id, winners)
+        again = await client.staging("t", txn.txn_id).merge(winners)
         assert again == {each: (first + last,) * 2 for each, (first, last) in parts.items()}
         # Most of its segments are empty, and merging those adds nothing.
-        merged = await client.merge_staging("t", txn.txn_id, [only_one])
+        merged = await client.staging("t", txn.txn_id).merge([only_one])
         assert sum(length for (length,) in merged.values()) == 2 * 50 * 9 + 27
-        await client.delete_staging("t", txn.txn_id, attempts)
-        await client.delete_staging("t", txn.txn_id, attempts)
+        await client.staging("t", txn.txn_id).delete(attempts)
+        await client.staging("t", txn.txn_id).delete(attempts)
         await txn.commit()
         await txn.wait_committed()
         for each in await client.segment_ranges("t"):
@@ -744,7 +744,7 @@ async def test_one_thing_is_not_several(config: PravegaConfig) -> None:
         open_ = opened.enter_async_context
         transaction = await open_(client.begin_transaction("s"))
         texts = await open_(client.begin_transaction("s", serializer=text))
-        staging = await open_(client.staging_writer("s", transaction.txn_id))
+        staging = await open_(client.staging("s", transaction.txn_id).writer())
         table = await client.key_value_table("t", text, primary_keys=text)
         group = await open_(client.reader_group("g"))
         state = await open_(client.state_synchronizer("state", numbers))

@@ -129,11 +129,11 @@ def test_java_reads_staged_events_that_were_merged(
         (loser, slice(0, 1000)),
         (winners[1], slice(500, 1000)),
     ):
-        with client.staging_writer("s", transaction.txn_id, staging_id) as writer:
+        with client.staging("s", transaction.txn_id).writer(staging_id) as writer:
             writer.write_events(PAYLOADS[part], routing_keys=KEYS[part])
-    client.merge_staging("s", transaction.txn_id, winners)
-    client.merge_staging("s", transaction.txn_id, winners)
-    client.delete_staging("s", transaction.txn_id, [loser])
+    client.staging("s", transaction.txn_id).merge(winners)
+    client.staging("s", transaction.txn_id).merge(winners)
+    client.staging("s", transaction.txn_id).delete([loser])
     assert read_in_java(java_peer, pravega_scope) == []
 
     transaction.commit()

@@ -54,7 +54,7 @@ class Batch:
             results = []
             for partition, events in enumerate(EVENTS):
                 staging = uuid4()
-                with client.staging_writer(name, txn, staging) as writer:
+                with client.staging(name, txn).writer(staging) as writer:
                     writer.write_events(events, KEYS)
                     results.append(AttemptResult(partition, staging, len(events), 0, writer.contents()))
             return results

@@ -46,7 +46,7 @@ class Batch:
         )
         with self.client.revisioned_stream(self.ledger) as revisioned:
             revisioned.write_unconditionally(encode_record(record))
-        with self.client.staging_writer(self.stream, txn, record.staging) as writer:
+        with self.client.staging(self.stream, txn).writer(record.staging) as writer:
             writer.write_events(
                 [each.encode() for each in EVENTS], routing_keys=[each[:1] for each in EVENTS]
             )

@@ -101,8 +101,12 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     "transaction": (lambda c, v: c.resume_transaction("t", uuid4(), lease=v), "lease", (*COUNTS, NAN, 1)),
     "ping": (lambda c, v: c.ping_transaction("t", uuid4(), lease=v), "lease", (*COUNTS, NAN, 1)),
     "transaction id": (lambda c, v: c.commit_transaction("t", v), "transaction", (str(uuid4()), 5, None)),
-    "staged transaction id": (lambda c, v: c.staging_writer("t", v), "transaction", (str(uuid4()), 5, None)),
-    "staging id": (lambda c, v: c.staging_writer("t", uuid4(), v), "staging_id", (str(uuid4()), 5)),
+    "staged transaction id": (
+        lambda c, v: c.staging("t", v).writer(),
+        "transaction",
+        (str(uuid4()), 5, None),
+    ),
+    "staging id": (lambda c, v: c.staging("t", uuid4()).writer(v), "staging_id", (str(uuid4()), 5)),
     "commit time": (
         lambda c, v: c.commit_transaction("t", uuid4(), timestamp=v),
         "timestamp",
@@ -201,8 +205,8 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         (*ONE, 5),
     ),
     "new ranges": (lambda c, v: c.scale_stream("t", [0], v), "^new_ranges", (*ONE, 5)),
-    "merged": (lambda c, v: c.merge_staging("t", uuid4(), v), "^staging_ids", (*ONE, 5)),
-    "deleted": (lambda c, v: c.delete_staging("t", uuid4(), v), "^staging_ids", (*ONE, 5)),
+    "merged": (lambda c, v: c.staging("t", uuid4()).merge(v), "^staging_ids", (*ONE, 5)),
+    "deleted": (lambda c, v: c.staging("t", uuid4()).delete(v), "^staging_ids", (*ONE, 5)),
     "ranges": (lambda c, v: c.read_ranges(v), "^ranges", (*ONE, 5)),
     "asked": (lambda c, v: c.leading_parts(v), "^asked", (*ONE, 5)),
     "a group's streams": (

@@ -154,6 +154,12 @@ class Deleting(Whole):
         )
         return writer
 
+    def staging(self, stream: Any, txn_id: UUID) -> Any:
+        return SimpleNamespace(
+            writer=lambda staging: self.staging_writer(stream, txn_id, staging),
+            delete=lambda ids: self.delete_staging(stream, txn_id, ids),
+        )
+
     @contextmanager
     def staging_writer(self, stream: ScopedStream, txn: UUID, staging: UUID) -> Iterator[Any]:
         events: list[bytes] = []
@@ -389,7 +395,10 @@ def test_an_attempt_leaves_no_segments_that_the_ledger_does_not_know(
     done: list[object] = []
 
     class Stages:
-        def staging_writer(self, stream: object, txn: object, staging: object) -> Any:
+        def staging(self, stream: object, txn: object) -> Any:
+            return SimpleNamespace(writer=self._made, delete=lambda ids: done.append(("deleted", *ids)))
+
+        def _made(self, staging: object) -> Any:
             done.append("made")
             return self._writing()
 
@@ -406,9 +415,6 @@ def test_an_attempt_leaves_no_segments_that_the_ledger_does_not_know(
             if not ledger_works:
                 raise RetriesExhaustedError("the ledger does not answer")
             done.append(decode_record(data).staging)  # type: ignore[union-attr]
-
-        def delete_staging(self, stream: object, txn: object, ids: list[object]) -> None:
-            done.append(("deleted", *ids))
 
     task = SimpleNamespace(partitionId=lambda: 1, taskAttemptId=lambda: 2)
     monkeypatch.setattr(partition, "_task", lambda: task)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -242,6 +243,9 @@ class FakeClient:
     def abort_transaction(self, stream: str, txn_id: UUID) -> None:
         FakeTransaction(self.server, txn_id).abort()
 
+    def staging(self, stream: Any, txn_id: UUID) -> Any:
+        return FakeStaging(self, stream, txn_id)
+
     def merge_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> dict[int, list[int]]:
         txn = self.server.txns[txn_id]
         if txn.status is not Status.OPEN:
@@ -270,6 +274,12 @@ class FakeClient:
 
     def range_crc32(self, segment_range: Range) -> int:
         return zlib.crc32(framed(segment_range.events))
+
+
+class FakeStaging:
+    def __init__(self, client: Any, stream: Any, txn_id: UUID) -> None:
+        self.merge = partial(client.merge_staging, stream, txn_id)
+        self.delete = partial(client.delete_staging, stream, txn_id)
 
 
 class Driver:
@@ -410,7 +420,9 @@ class Counted:
         def call(*arguments: Any, **named: Any) -> Any:
             self.calls[name] += 1
             result = found(*arguments, **named)
-            return Counted(result, self.calls) if isinstance(result, FakeTransaction) else result
+            return (
+                Counted(result, self.calls) if isinstance(result, FakeTransaction | FakeStaging) else result
+            )
 
         return call
 
@@ -435,7 +447,7 @@ def test_a_driver_asks_as_often_for_64_partitions_as_for_one() -> None:
         assert driver.committer.run(1, write).rows == partitions
         assert len(server.stream) == len(whole_batch("q", 0)) + partitions
         asked[partitions] = calls
-    assert asked[1]["merge_staging"] == asked[1]["commit_transaction"] == 1
+    assert asked[1]["merge"] == asked[1]["commit_transaction"] == 1
     assert asked[64] == asked[1]
 
 
