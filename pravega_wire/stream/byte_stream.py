@@ -309,10 +309,6 @@ class ByteStreamWriter(trio.abc.SendStream):
             self._eof_sent = True
         await self.aclose()
 
-    @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
-
     @limited("truncating byte stream {self.stream}")
     async def truncate(self, offset: int) -> None:
         """Delete the bytes before ``offset``.
@@ -465,10 +461,6 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         with self._alone, self._waiters.waiting():
             await self._open()
         return self
-
-    @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
 
     @limited("opening the reader of byte stream {self.stream}")
     async def _open(self) -> None:

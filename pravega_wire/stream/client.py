@@ -294,10 +294,6 @@ class PravegaClient:
         return f"<PravegaClient of {self.config.controller_uri}, {state}>"
 
     @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
-
-    @property
     def config(self) -> PravegaConfig:
         """The configuration the client was opened with."""
         return self._core.config

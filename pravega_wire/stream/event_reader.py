@@ -312,10 +312,6 @@ class EventReader(Generic[T]):
         self._nursery.start_soon(self._keep_time, name=f"time of reader {self.reader_id}")
         return self
 
-    @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
-
     @limited("joining group {self.group} as reader {self.reader_id}")
     async def _join(self) -> None:
         self._link = await GroupLink.open(self._core, self.group)

@@ -123,10 +123,6 @@ class EventWriter(RoutedWriter[Value]):
             self._begin(await self._current_segments())
         return self
 
-    @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
-
     async def _current_segments(self) -> list[SegmentWithRange]:
         self._check()
         self._core.check_open()
@@ -207,7 +203,7 @@ class EventWriter(RoutedWriter[Value]):
     async def _note(self, timestamp: int) -> None:
         await self.flush()
         position = {}
-        with limit(self._operation_timeout, f"reporting the time of the writer of {self.stream}"):
+        with limit(self._core.config.operation_timeout, f"reporting the time of the writer of {self.stream}"):
             for appender in self._appenders():
                 length = appender.appends.segment_length
                 if length < 0:

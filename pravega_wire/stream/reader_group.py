@@ -295,15 +295,12 @@ class ReaderGroup:
 
     def __init__(self, link: GroupLink) -> None:
         self._link = link
+        self._core = link.core
         self._waiters = Waiters(f"reader group {link.group} is closed")
 
     def __repr__(self) -> str:
         state = "closed" if self._waiters.closed else f"open, {self._link.reader_count} readers"
         return f"<ReaderGroup {self.name}, {state}>"
-
-    @property
-    def _operation_timeout(self) -> float:
-        return self._link.core.config.operation_timeout
 
     @property
     def name(self) -> str:
@@ -379,7 +376,7 @@ class ReaderGroup:
         return await self._unread(await self._link.fetch())
 
     async def _unread(self, state: GroupState) -> int:
-        core = self._link.core
+        core = self._core
         total = 0
         for cut in await self._link.complete(cuts_of(state.checkpoints.last or state.positions())):
             end = state.config.ends.get(cut.stream)
@@ -420,7 +417,7 @@ class ReaderGroup:
 
         :raises InvalidArgumentError: the group does not read the stream.
         """
-        name = self._link.core.config.resolve(stream)
+        name = self._core.config.resolve(stream)
         await self._link.fetch()
         return await self._link.time_window(name)
 
@@ -469,7 +466,7 @@ class ReaderGroup:
         """
         validate_user_name("reader", reader_id)
         return EventReader(
-            self._link.core,
+            self._core,
             self._link.group,
             reader_id,
             serializer,
@@ -697,7 +694,7 @@ class ReaderGroup:
             config = await self._new_config(state, to)
             # Before anything is written, because it fails if a stream does not exist. The controller would
             # accept such a configuration, and the group would have no state for it.
-            initial = await initial_state(self._link.core, config)
+            initial = await initial_state(self._core, config)
             begun = False
 
             def announce(now: GroupState, current: ReaderGroupConfig = current) -> Sequence[GroupUpdate]:
@@ -738,7 +735,7 @@ class ReaderGroup:
         :param config: the new configuration, with the generation before it.
         :param initial: the state for it.
         """
-        core, group = self._link.core, self._link.group
+        core, group = self._core, self._link.group
         accepted = True
         try:
             generation = await core.controller.update_reader_group(to_controller(group, config))
@@ -781,7 +778,7 @@ class ReaderGroup:
                 "with MANUAL_RELEASE_AT_USER_STREAM_CUT"
             )
         for cut in given:
-            await self._link.core.controller.update_subscriber_stream_cut(
+            await self._core.controller.update_subscriber_stream_cut(
                 cut.stream.scope,
                 cut.stream.name,
                 self.name,
@@ -798,7 +795,7 @@ class ReaderGroup:
         :raises ClosedError: the group was closed before or during this call.
         """
         with self._waiters.waiting():
-            link = await GroupLink.open(self._link.core, self._link.group)
+            link = await GroupLink.open(self._core, self._link.group)
         try:
             last = -1
             while True:

@@ -83,10 +83,6 @@ class RevisionedStream(Generic[T]):
     def __repr__(self) -> str:
         return f"<RevisionedStream {self.stream}, {'closed' if self._waiters.closed else 'open'}>"
 
-    @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
-
     @classmethod
     async def open(
         cls, core: ClientCore, stream: ScopedStream, serializer: Serializer[T]

@@ -48,10 +48,6 @@ class Staging:
     def __repr__(self) -> str:
         return f"<Staging beside transaction {self.txn_id} on {self.stream}>"
 
-    @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
-
     @opening
     @limited("preparing to stage events of stream {self.stream}")
     async def writer(self, staging_id: UUID | None = None) -> StagingWriter:

@@ -133,6 +133,7 @@ class StateSynchronizer(Generic[S, I, U]):
     ) -> None:
         self.stream = revisioned.stream
         self._log = revisioned
+        self._core = revisioned._core
         self._format = format
         self._run = run
         # A state may be None: the next two tell whether there is one.
@@ -149,10 +150,6 @@ class StateSynchronizer(Generic[S, I, U]):
         state = "closed" if self._log._waiters.closed else "open"
         at = "not initialized" if self._revision is None else f"at offset {self._revision.offset}"
         return f"<StateSynchronizer on {self.stream}, {state}, {at}>"
-
-    @property
-    def _operation_timeout(self) -> float:
-        return self._log._operation_timeout
 
     @property
     def state(self) -> S | None:

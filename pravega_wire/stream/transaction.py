@@ -185,10 +185,6 @@ class Transaction(Generic[Value]):
         core.nursery.start_soon(self._keep_alive, name=f"lease of transaction {txn_id}")
 
     @property
-    def _operation_timeout(self) -> float:
-        return self._core.config.operation_timeout
-
-    @property
     def epoch(self) -> int:
         """The epoch of the stream in which the transaction began (int)."""
         return self.txn_id.int >> 96

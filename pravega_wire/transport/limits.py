@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import trio
 
@@ -313,18 +313,10 @@ class Leaving:
         return done
 
 
-class HasLimit(Protocol):
-    """An object whose operations have a time limit."""
-
-    @property
-    def _operation_timeout(self) -> float:
-        """Seconds that each operation may take."""
-
-
 def limited(
     doing: str,
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Decorate a method of a :class:`HasLimit`: each call is limited by the object's operation timeout.
+    """Decorate a method of an object with a client's ``_core``: ``operation_timeout`` limits each call.
 
     :param doing: what the method does, for the message; ``{}`` is replaced by the first argument, and
         ``{self.x}`` by an attribute of the object.
@@ -333,9 +325,9 @@ def limited(
     def decorate(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @wraps(method)
         async def bounded(*args: P.args, **kwargs: P.kwargs) -> T:
-            owner = cast("HasLimit", args[0])
+            owner: Any = args[0]
             about = args[1] if len(args) > 1 else next(iter(kwargs.values()), "")
-            with limit(owner._operation_timeout, doing.format(about, self=owner)):
+            with limit(owner._core.config.operation_timeout, doing.format(about, self=owner)):
                 return await method(*args, **kwargs)
             raise AssertionError("not reached")  # the limit raises when it suppresses
 

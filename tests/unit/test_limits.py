@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -103,7 +104,7 @@ def test_another_cancellation_passes() -> None:
 def test_a_limited_method_names_its_object_and_argument() -> None:
     class Asker:
         name = "it"
-        _operation_timeout = 2.0
+        _core = SimpleNamespace(config=SimpleNamespace(operation_timeout=2.0))
 
         @limited("asking {self.name} for {}")
         async def ask(self, what: str, *, how: str = "") -> str:
