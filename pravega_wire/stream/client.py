@@ -42,6 +42,7 @@ from pravega_wire.stream.event_writer import EventWriter, event_writer
 from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
+from pravega_wire.stream.open_transactions import OpenTransaction, open_transactions
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter, resumable_writer
@@ -889,6 +890,19 @@ class PravegaClient:
         """
         name = self._resolve(stream)
         return await self._core.controller.list_completed_transactions(name.scope, name.name)
+
+    @limited("listing the open transactions of stream {}")
+    async def open_transactions(self, stream: StreamName) -> list[OpenTransaction]:
+        """Return the transactions that are not completed, oldest first; also those of other programs.
+
+        No call of the controller lists them. This reads its own tables, which takes many requests: an
+        administrator may, and everybody where authorization is off.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises TransactionsUnlistableError: the tables cannot be read, or they are not those of a 0.13.0
+            server.
+        """
+        return await open_transactions(self._core, self._resolve(stream))
 
     @limited("renewing a transaction on stream {}")
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
