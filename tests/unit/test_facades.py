@@ -107,7 +107,7 @@ def test_there_are_classes_to_compare() -> None:
 def test_exports_are_complete(facade: ModuleType) -> None:
     wanted = {NAMES.get(cls.__name__, cls.__name__) for cls in HANDLES} | {"open_client"}
     assert wanted <= set(facade.__all__)
-    assert set(facade.__all__) - wanted <= {"DirectReader", "TableMapping"}
+    assert set(facade.__all__) - wanted <= {"DirectReader", "SchemaRegistry", "TableMapping"}
     for name in facade.__all__:
         assert getattr(facade, name).__module__.startswith(facade.__name__)
 
