@@ -33,7 +33,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, marks, reader_group, scopes, splitting, transaction
+from pravega_wire.stream import batch, reader_group, scopes, splitting, transaction, watermarks
 from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
@@ -535,7 +535,7 @@ class PravegaClient:
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        return await marks.watermarks(self._core, self._resolve(stream))
+        return await watermarks.watermarks(self._core, self._resolve(stream))
 
     @limited("finding the position of a time in stream {}")
     async def cut_at(self, stream: StreamName, time: datetime | int) -> StreamCut:
@@ -550,7 +550,7 @@ class PravegaClient:
         :raises InvalidArgumentError: the stream has no watermarks, or the time has no time zone.
         :raises StreamNotFoundError: the stream does not exist.
         """
-        return await marks.cut_at(self._core, self._resolve(stream), time)
+        return await watermarks.cut_at(self._core, self._resolve(stream), time)
 
     @limited("fetching the successors of a segment of stream {}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
@@ -1223,7 +1223,7 @@ class PravegaClient:
     @limited("finding where to begin to follow stream {}")
     async def _place(self, stream: ScopedStream, start: Bound | datetime) -> StreamCut:
         if isinstance(start, datetime):
-            return await marks.cut_at(self._core, stream, start)
+            return await watermarks.cut_at(self._core, stream, start)
         return await batch.resolve_bound(self._core, stream, start, "earliest")
 
     @limited("fetching the event at {}")

@@ -80,7 +80,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.stream.event_reader import SegmentEvents
-from pravega_wire.stream.marks import place_before
+from pravega_wire.stream.watermarks import place_before
 from pravega_wire.support import trouble
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
 from pravega_wire.values.naming import segment_id

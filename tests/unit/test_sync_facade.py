@@ -18,7 +18,7 @@ import pravega_wire
 from pravega_wire import Opening, PravegaConfig, ingest, open_client, sync
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.schemas import blocking as schemas
-from pravega_wire.stream.callers import calling_thread
+from pravega_wire.stream.user_functions import calling_thread
 from pravega_wire.sync import client as blocking
 from pravega_wire.sync import direct, table_mapping
 from pravega_wire.threads.portal import Call, Portal
