@@ -32,6 +32,7 @@ from pravega_wire.stream.key_value_table import (
     TableIterator,
     TableKey,
 )
+from pravega_wire.stream.open_transactions import OpenTransaction
 from pravega_wire.stream.opening import Opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
@@ -89,6 +90,7 @@ __all__ = [
     "LeadingPart",
     "OnlineReader",
     "OnlineReaders",
+    "OpenTransaction",
     "Opening",
     "OutstandingCheckpoint",
     "Position",

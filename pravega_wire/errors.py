@@ -118,6 +118,7 @@ __all__ = [
     "TransactionNotOpenError",
     "TransactionOutcomeUnknownError",
     "TransactionUnknownError",
+    "TransactionsUnlistableError",
     "TransportError",
     "TruncatedInputError",
     "UndecidableCutError",
@@ -601,6 +602,10 @@ class TransactionExpiredError(TransactionAbortedError):
 
 class TransactionUnknownError(TransactionError):
     """The server has no record of the transaction: it never existed, or its record expired (after a day)."""
+
+
+class TransactionsUnlistableError(PravegaError):
+    """The open transactions of a stream cannot be listed: the server's own tables cannot be read."""
 
 
 class FencedError(PravegaError):

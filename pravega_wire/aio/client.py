@@ -59,6 +59,7 @@ from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, Modification,
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
 from pravega_wire.stream.key_value_table import TableIterator as AsyncTableIterator
+from pravega_wire.stream.open_transactions import OpenTransaction
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
@@ -654,6 +655,18 @@ class PravegaClient(PravegaClientBase):
         have ended. If you know a transaction's id, use :meth:`transaction_status` instead.
         """
         return await self._call(self._twin.completed_transactions, stream)
+
+    async def open_transactions(self, stream: StreamName) -> list[OpenTransaction]:
+        """Return the transactions that are not completed, oldest first; also those of other programs.
+
+        No call of the controller lists them. This reads its own tables, which takes many requests: an
+        administrator may, and everybody where authorization is off.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises TransactionsUnlistableError: the tables cannot be read, or they are not those of a 0.13.0
+            server.
+        """
+        return await self._call(self._twin.open_transactions, stream)
 
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease: float) -> bool:
         """Renew the lease of an open transaction by its id. Returns False if it is no longer open.

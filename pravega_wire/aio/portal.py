@@ -13,7 +13,7 @@ from weakref import WeakSet
 import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
-from pravega_wire.stream.callers import calling_thread
+from pravega_wire.stream.user_functions import calling_thread
 from pravega_wire.support.nurseries import without_cancelled
 from pravega_wire.threads import portal as threads
 from pravega_wire.threads.portal import Held, Opened, for_threads

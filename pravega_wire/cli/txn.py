@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,8 +15,8 @@ from pravega_wire.cli.values import duration_text
 from pravega_wire.controller.types import TxnStatus
 
 if TYPE_CHECKING:
-    from pravega_wire.cli.work import transactions
     from pravega_wire.stream.client import PravegaClient
+    from pravega_wire.stream.open_transactions import OpenTransaction
 
 __all__ = ["COMMAND"]
 
@@ -56,14 +56,8 @@ def list_(session: Session, name: str, completed: bool) -> None:
         )
         return
 
-    from pravega_wire.cli.work import transactions
-
-    async def work(client: PravegaClient) -> list[transactions.OpenTransaction]:
-        await client.stream_config(stream)
-        return await transactions.open_transactions(client, stream)
-
-    found = session.call(work)
-    now = time.time() * 1000
+    found = session.call(lambda client: client.open_transactions(stream))
+    now = datetime.now(UTC)
     session.out.rows(
         [_row(each, now) for each in found],
         [
@@ -76,15 +70,15 @@ def list_(session: Session, name: str, completed: bool) -> None:
     )
 
 
-def _row(each: transactions.OpenTransaction, now: float) -> dict[str, Any]:
+def _row(each: OpenTransaction, now: datetime) -> dict[str, Any]:
     return {
-        "transaction": str(each.id),
+        "transaction": str(each.txn_id),
         "status": each.status,
-        "began": each.began,
-        "lease_until": each.lease_until,
-        "ends_by": each.ends_by,
-        "age_seconds": round(max(0.0, (now - each.began) / 1000), 3),
-        "lease_seconds": round((each.lease_until - now) / 1000, 3),
+        "began": round(each.began.timestamp() * 1000),
+        "lease_until": round(each.lease_until.timestamp() * 1000),
+        "ends_by": round(each.ends_by.timestamp() * 1000),
+        "age_seconds": round(max(0.0, (now - each.began).total_seconds()), 3),
+        "lease_seconds": round((each.lease_until - now).total_seconds(), 3),
     }
 
 

@@ -34,7 +34,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, marks, reader_group, scopes, splitting, transaction
+from pravega_wire.stream import batch, reader_group, scopes, splitting, transaction, watermarks
 from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
@@ -43,6 +43,7 @@ from pravega_wire.stream.event_writer import EventWriter, event_writer
 from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_config
+from pravega_wire.stream.open_transactions import OpenTransaction, open_transactions
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter, resumable_writer
@@ -532,7 +533,7 @@ class PravegaClient:
 
         :raises StreamNotFoundError: the stream does not exist.
         """
-        return await marks.watermarks(self._core, self._resolve(stream))
+        return await watermarks.watermarks(self._core, self._resolve(stream))
 
     @limited("finding the position of a time in stream {}")
     async def cut_at(self, stream: StreamName, time: datetime | int) -> StreamCut:
@@ -547,7 +548,7 @@ class PravegaClient:
         :raises InvalidArgumentError: the stream has no watermarks, or the time has no time zone.
         :raises StreamNotFoundError: the stream does not exist.
         """
-        return await marks.cut_at(self._core, self._resolve(stream), time)
+        return await watermarks.cut_at(self._core, self._resolve(stream), time)
 
     @limited("fetching the successors of a segment of stream {}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
@@ -888,6 +889,19 @@ class PravegaClient:
         name = self._resolve(stream)
         return await self._core.controller.list_completed_transactions(name.scope, name.name)
 
+    @limited("listing the open transactions of stream {}")
+    async def open_transactions(self, stream: StreamName) -> list[OpenTransaction]:
+        """Return the transactions that are not completed, oldest first; also those of other programs.
+
+        No call of the controller lists them. This reads its own tables, which takes many requests: an
+        administrator may, and everybody where authorization is off.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises TransactionsUnlistableError: the tables cannot be read, or they are not those of a 0.13.0
+            server.
+        """
+        return await open_transactions(self._core, self._resolve(stream))
+
     @limited("renewing a transaction on stream {}")
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease: float) -> bool:
         """Renew the lease of an open transaction by its id. Returns False if it is no longer open.
@@ -1165,7 +1179,7 @@ class PravegaClient:
     @limited("finding where to begin to follow stream {}")
     async def _place(self, stream: ScopedStream, start: Bound | datetime) -> StreamCut:
         if isinstance(start, datetime):
-            return await marks.cut_at(self._core, stream, start)
+            return await watermarks.cut_at(self._core, stream, start)
         return await batch.resolve_bound(self._core, stream, start, "earliest")
 
     @limited("fetching the event at {}")

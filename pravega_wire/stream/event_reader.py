@@ -34,10 +34,10 @@ from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer, preparing, total
-from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
+from pravega_wire.stream.user_functions import in_caller
 from pravega_wire.support.checks import check_bytes, check_seconds
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated

@@ -57,11 +57,11 @@ from pravega_wire.protocol.group_state import (
 from pravega_wire.protocol.watermarks import WatermarkWindow
 from pravega_wire.serializers import BytesSerializer
 from pravega_wire.stream import batch
-from pravega_wire.stream.callers import in_place
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.marks import mark_stream
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.stream.user_functions import in_place
+from pravega_wire.stream.watermarks import mark_stream
 from pravega_wire.support.checks import milliseconds
 from pravega_wire.values.groups import (
     OnlineReader,

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from pravega_wire.errors import ArgumentTypeError
-from pravega_wire.stream.callers import calling_thread
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.user_functions import calling_thread
 
 __all__ = ["core_of", "run_over"]
 

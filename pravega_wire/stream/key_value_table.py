@@ -54,8 +54,8 @@ from pravega_wire.serializers import (
     Serializer,
     Utf8Serializer,
 )
-from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.user_functions import in_caller
 from pravega_wire.support.checks import (
     INT32_MAX,
     INT64_MAX,

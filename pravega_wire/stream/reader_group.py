@@ -53,7 +53,6 @@ from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.store import Backoff
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch
-from pravega_wire.stream.callers import in_place
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, EventReader
 from pravega_wire.stream.group_link import (
@@ -67,6 +66,7 @@ from pravega_wire.stream.group_link import (
 )
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.stream.user_functions import in_place
 from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.groups import (

@@ -19,8 +19,8 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
-from pravega_wire.stream.callers import CallingThread, calling_thread, in_caller
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
+from pravega_wire.stream.user_functions import CallingThread, calling_thread, in_caller
 from pravega_wire.support.checks import check_payload, check_several
 from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.values.types import Revision

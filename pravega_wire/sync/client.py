@@ -34,6 +34,7 @@ from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, Modification,
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
 from pravega_wire.stream.key_value_table import TableIterator as AsyncTableIterator
+from pravega_wire.stream.open_transactions import OpenTransaction
 from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
@@ -731,6 +732,19 @@ class PravegaClient(PravegaClientBase):
         :param timeout: the longest time that this call may take, in seconds.
         """
         return self._call(timeout, self._twin.completed_transactions, stream)
+
+    def open_transactions(self, stream: StreamName, *, timeout: float | None = None) -> list[OpenTransaction]:
+        """Return the transactions that are not completed, oldest first; also those of other programs.
+
+        No call of the controller lists them. This reads its own tables, which takes many requests: an
+        administrator may, and everybody where authorization is off.
+
+        :param timeout: the longest time that this call may take, in seconds.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises TransactionsUnlistableError: the tables cannot be read, or they are not those of a 0.13.0
+            server.
+        """
+        return self._call(timeout, self._twin.open_transactions, stream)
 
     def ping_transaction(
         self, stream: StreamName, txn_id: UUID, *, lease: float, timeout: float | None = None

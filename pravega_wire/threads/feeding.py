@@ -14,8 +14,8 @@ import trio
 from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.arrow import is_arrow, key_column
-from pravega_wire.stream.callers import calling_thread
 from pravega_wire.stream.routing import Partitioner, checked_partitioner, fewer_keys, more_keys
+from pravega_wire.stream.user_functions import calling_thread
 from pravega_wire.threads.portal import Call
 from pravega_wire.values.hashing import routing_key_position
 

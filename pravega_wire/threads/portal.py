@@ -20,7 +20,7 @@ from weakref import finalize
 import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError, PravegaTimeoutError
-from pravega_wire.stream.callers import calling_thread
+from pravega_wire.stream.user_functions import calling_thread
 from pravega_wire.support.nurseries import without_cancelled
 from pravega_wire.transport.limits import AFTER_CANCELLATION
 from pravega_wire.values.types import ScopedStream

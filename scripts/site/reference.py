@@ -29,8 +29,8 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Writing events",
         "Writers, acknowledgements and transactions.",
         (
-            "EventWriter", "ResumableWriter", "Ack", "Transaction", "TxnStatus", "StagingWriter",
-            "StagedBytes",
+            "EventWriter", "ResumableWriter", "Ack", "Transaction", "OpenTransaction", "TxnStatus",
+            "StagingWriter", "StagedBytes",
         ),
     ),
     "reading": (

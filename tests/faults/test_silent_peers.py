@@ -152,6 +152,7 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "list_scopes": lambda c: c.list_scopes(),
     "list_streams": lambda c: c.list_streams(),
     "merge_staging": lambda c: c.staging("t", TXN).merge([TXN]),
+    "open_transactions": lambda c: c.open_transactions("t"),
     "ping_transaction": lambda c: c.ping_transaction("t", TXN, lease=10),
     "range_crc32": lambda c: c.range_crc32(SegmentRange(ScopedStream("s", "t"), 0, 0, 1)),
     "read_events": lambda c: c.read_events("t").next_batch(),

@@ -24,7 +24,6 @@ from pravega_wire import (
 from pravega_wire import sync as blocking
 from pravega_wire.cli.settings import resolve
 from pravega_wire.cli.work.health import examine
-from pravega_wire.cli.work.transactions import open_transactions
 from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError, WrongProtocolError
 from pravega_wire.testing import PravegaServer, plugin, standalone
 
@@ -98,8 +97,8 @@ async def test_an_administrator_sees_open_transactions(config: PravegaConfig) ->
         await client.create_scope(stream.scope)
         await client.create_stream(stream)
         async with client.begin_transaction(stream) as transaction:
-            (found,) = await open_transactions(client, stream)
-            assert (found.id, found.status) == (transaction.txn_id, TxnStatus.OPEN)
+            (found,) = await client.open_transactions(stream)
+            assert (found.txn_id, found.status) == (transaction.txn_id, TxnStatus.OPEN)
             await transaction.abort()
         findings = [each async for each in examine(client, resolve({}, environment={}), [stream], [])]
     state = {each.check: each.state for each in findings}

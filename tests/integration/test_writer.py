@@ -20,6 +20,8 @@ from pravega_wire.errors import (
     EventTooLargeError,
     InvalidArgumentError,
     RetriesExhaustedError,
+    StreamNotFoundError,
+    TransactionsUnlistableError,
 )
 
 
@@ -217,6 +219,27 @@ async def test_ended_transactions_are_listed(config: PravegaConfig) -> None:
         ended = {good.txn_id: TxnStatus.COMMITTED, bad.txn_id: TxnStatus.ABORTED}
         found = await client.completed_transactions("e")
         assert found.items() <= ended.items()
+
+
+async def test_open_transactions_are_listed(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_client(config) as client:
+        for name in ("o", "other"):
+            await client.create_stream(name, 1)
+        assert await client.open_transactions("o") == []
+        first = await client.begin_transaction("o")
+        # Each epoch has a table of its own.
+        await client.scale_stream("o", [0], [(0.0, 0.5), (0.5, 1.0)])
+        second = await client.begin_transaction("o")
+        await client.begin_transaction("other")
+        found = await client.open_transactions("o")
+        assert [each.txn_id for each in found] == [first.txn_id, second.txn_id]
+        assert {each.status for each in found} == {TxnStatus.OPEN}
+        assert all(each.began < each.lease_until <= each.ends_by for each in found)
+        with pytest.raises(StreamNotFoundError):
+            await client.open_transactions("none")
+        monkeypatch.setattr("pravega_wire.stream.open_transactions._SCOPES", "_system/_tables/none")
+        with pytest.raises(TransactionsUnlistableError, match=r"open transactions of stream .*/o cannot be"):
+            await client.open_transactions("o")
 
 
 @pytest.mark.parametrize("segments", [1, 4])

@@ -14,6 +14,7 @@ import threading
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from io import BytesIO, RawIOBase
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +30,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark, WatermarkSegment
+from pravega_wire import OpenTransaction, PravegaConfig, ScopedStream, StreamCut, Watermark, WatermarkSegment
 from pravega_wire.cli import frame, read, server, settings
 from pravega_wire.cli.common import AbsentError, Exit, exit_code
 from pravega_wire.cli.frame import Session, SharedOption
@@ -53,7 +54,6 @@ from pravega_wire.cli.work import (
     shapes,
     streams,
     tables,
-    transactions,
     writing,
 )
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
@@ -65,7 +65,6 @@ from pravega_wire.errors import (
     AuthenticationError,
     ConnectError,
     CorruptedStateError,
-    DecodeError,
     HostNotFoundError,
     InvalidArgumentError,
     MissingExtraError,
@@ -80,9 +79,8 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.protocol.events import EventBatch, frame_event
-from pravega_wire.protocol.versioned import encode_record
 from pravega_wire.stream.event_reader import SegmentEvents
-from pravega_wire.stream.marks import place_before
+from pravega_wire.stream.watermarks import place_before
 from pravega_wire.support import trouble
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
 from pravega_wire.values.naming import segment_id
@@ -1259,41 +1257,23 @@ async def test_a_reset_does_not_forget_a_stream() -> None:
 # --- transactions, ledgers, tables ----------------------------------------------------------------
 
 
-def active(status: int = 1, began: int = 1000, lease: int = 2000) -> bytes:
-    def first(writer: Any) -> None:
-        writer.int64(began).int64(lease).int64(9000).compact_int(status)
-
-    return encode_record([first, lambda writer: writer.utf("w").int64(1).int64(2)])
-
-
-def test_records_of_open_transactions() -> None:
-    txn = UUID(int=7)
-    found = transactions.decode_active(txn, active())
-    assert found == transactions.OpenTransaction(txn, TxnStatus.OPEN, 1000, 2000, 9000)
-    with pytest.raises(DecodeError, match="status 9 is unknown"):
-        transactions.decode_active(txn, active(9))
-
-
-@given(st.binary(max_size=60))
-def test_bad_records_of_transactions_are_typed_errors(data: bytes) -> None:
-    try:
-        transactions.decode_active(UUID(int=7), data)
-    except PravegaError:
-        pass
-
-
 def test_the_verdict_about_transactions() -> None:
-    def judged(*records: bytes, now: float) -> tuple[str, str]:
-        found = [transactions.decode_active(UUID(int=7), each) for each in records]
-        verdict = health.judge_transactions(STREAM, found, now)
+    def at(seconds: float) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+
+    def active(status: TxnStatus = TxnStatus.OPEN, lease: float = 2) -> OpenTransaction:
+        return OpenTransaction(UUID(int=7), status, at(1), at(lease), at(9))
+
+    def judged(*found: OpenTransaction, now: float) -> tuple[str, str]:
+        verdict = health.judge_transactions(STREAM, found, at(now))
         return verdict.state, verdict.finding
 
     assert judged(now=0) == ("ok", "none is open")
-    assert judged(active(), now=1500) == ("ok", "1 open, the oldest for 500ms")
-    state, text = judged(active(), active(lease=99_000), now=62_000)
+    assert judged(active(), now=1.5) == ("ok", "1 open, the oldest for 500ms")
+    state, text = judged(active(), active(lease=99), now=62)
     assert (state, "1 of 2" in text, "for 1m" in text) == ("warning", True, True)
-    assert judged(active(2), now=30_000)[0] == "ok"
-    state, text = judged(active(2), now=90_000)
+    assert judged(active(TxnStatus.COMMITTING), now=30)[0] == "ok"
+    state, text = judged(active(TxnStatus.COMMITTING), now=90)
     # The record does not tell since when.
     assert (state, "began over a minute ago" in text) == ("warning", True)
 

@@ -60,7 +60,7 @@ def test_a_function_runs_over_the_trio_client(run: Run) -> None:
 
 
 def test_functions_that_it_passes_on_run_in_the_same_thread(run: Run) -> None:
-    from pravega_wire.stream.callers import in_caller
+    from pravega_wire.stream.user_functions import in_caller
 
     async def work(client: pravega_wire.PravegaClient) -> bool:
         return await in_caller(threading.current_thread) is threading.current_thread()

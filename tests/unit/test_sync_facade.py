@@ -17,7 +17,8 @@ import trio
 import pravega_wire
 from pravega_wire import Opening, PravegaConfig, ingest, open_client, sync
 from pravega_wire.errors import ClosedError, InvalidArgumentError
-from pravega_wire.stream.callers import calling_thread
+from pravega_wire.schemas import blocking as schemas
+from pravega_wire.stream.user_functions import calling_thread
 from pravega_wire.sync import client as blocking
 from pravega_wire.sync import direct, table_mapping
 from pravega_wire.threads.portal import Call, Portal
@@ -37,7 +38,7 @@ def test_what_is_entered_is_closed_by_trio_s_word(cls: type) -> None:
 
 def test_every_blocking_class_is_exported() -> None:
     """What is public in the modules of the package is public in the package."""
-    modules = (blocking, direct, table_mapping)
+    modules = (blocking, direct, schemas, table_mapping)
     assert sorted(sync.__all__) == sorted({name for module in modules for name in module.__all__})
     for cls in vars(sync).values():
         if inspect.isclass(cls):

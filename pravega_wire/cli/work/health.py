@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -14,17 +15,12 @@ import trio
 
 from pravega_wire.cli.settings import Resolved, refusal
 from pravega_wire.cli.values import duration_text
-from pravega_wire.cli.work.transactions import (
-    OpenTransaction,
-    UnlistableError,
-    open_transactions,
-    stores_of,
-)
 from pravega_wire.controller.tokens import Access, expiry_of
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.errors import AuthError, ControllerError, PravegaError
+from pravega_wire.errors import AuthError, ControllerError, PravegaError, TransactionsUnlistableError
 from pravega_wire.protocol import commands as c
 from pravega_wire.stream.inside import core_of
+from pravega_wire.stream.open_transactions import OpenTransaction, open_transactions, stores_of
 from pravega_wire.values.types import Endpoint, ScopedStream
 
 if TYPE_CHECKING:
@@ -91,7 +87,7 @@ async def examine(
             yield Finding("scope", "problem", error.message)
     async for finding in _token(client, found):
         yield finding
-    stores = await stores_of(client, found[0] if found else None)
+    stores = await stores_of(core_of(client), found[0] if found else None)
     for each in stores:
         yield await _store(client, each)
     yield Finding(
@@ -229,39 +225,39 @@ async def _store(client: PravegaClient, endpoint: Endpoint) -> Finding:
 # --- transactions -----------------------------------------------------------------------------------
 
 
-def judge_transactions(stream: ScopedStream, found: Sequence[OpenTransaction], now: float) -> Finding:
+def judge_transactions(stream: ScopedStream, found: Sequence[OpenTransaction], now: datetime) -> Finding:
     """Return the verdict about the open transactions of a stream.
 
     :param stream: the stream.
     :param found: its open transactions.
-    :param now: the present moment, in milliseconds since 1970.
+    :param now: the present moment.
     """
     check = f"transactions of {stream}"
     late = [each for each in found if each.status is TxnStatus.OPEN and each.lease_until < now]
     stuck = [
         each
         for each in found
-        if each.status is not TxnStatus.OPEN and now - each.began > _COMMITTING_SECONDS * 1000
+        if each.status is not TxnStatus.OPEN and (now - each.began).total_seconds() > _COMMITTING_SECONDS
     ]
     if late:
         oldest = min(late, key=lambda each: each.lease_until)
+        since = duration_text((now - oldest.lease_until).total_seconds())
         return Finding(
             check,
             "warning",
-            f"{len(late)} of {len(found)} are open although their leases are over, the first, {oldest.id}, "
-            f"for {duration_text((now - oldest.lease_until) / 1000)}: the controller has not aborted them, "
-            "or the clocks differ",
+            f"{len(late)} of {len(found)} are open although their leases are over, the first, "
+            f"{oldest.txn_id}, for {since}: the controller has not aborted them, or the clocks differ",
         )
     if stuck:
         return Finding(
             check,
             "warning",
             f"{len(stuck)} are committing or aborting, and began over a minute ago, the first is "
-            f"{stuck[0].id}: if it stays so, the server needs attention",
+            f"{stuck[0].txn_id}: if it stays so, the server needs attention",
         )
     if not found:
         return Finding(check, "ok", "none is open")
-    age = duration_text(max(0.0, (now - found[0].began) / 1000))
+    age = duration_text(max(0.0, (now - found[0].began).total_seconds()))
     return Finding(check, "ok", f"{len(found)} open, the oldest for {age}")
 
 
@@ -270,14 +266,13 @@ async def _transactions(
 ) -> AsyncIterator[Finding]:
     for stream in streams:
         try:
-            await client.stream_config(stream)
-            found = await open_transactions(client, stream, stores)
-        except UnlistableError as error:
+            found = await open_transactions(core_of(client), stream, stores)
+        except TransactionsUnlistableError as error:
             yield Finding(f"transactions of {stream}", "unknown", error.message)
         except PravegaError as error:
             yield Finding(f"transactions of {stream}", "problem", error.message)
         else:
-            yield judge_transactions(stream, found, time.time() * 1000)
+            yield judge_transactions(stream, found, datetime.now(UTC))
 
 
 # --- ledgers of exactly-once sinks ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Transactions: which are open, and since when.
+"""The open transactions of a stream.
 
 No call of the controller lists open transactions. A 0.13.0 controller keeps them in table segments of the
 scope ``_system``. Segment stores let a client read them where authorization is off, and with the credentials
@@ -13,56 +13,59 @@ of an administrator, who may read ``_system/_tables``:
 
 Ids of scopes and streams are 16 bytes, high half first. The names are those of ``PravegaTablesScope`` and
 ``PravegaTablesStream``. Only reads are sent.
+
+Not public: :mod:`pravega_wire` exports :class:`OpenTransaction`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.errors import AuthError, DecodeError, NoSuchSegmentError, PravegaError, WrongHostError
+from pravega_wire.errors import (
+    AuthError,
+    DecodeError,
+    NoSuchSegmentError,
+    TransactionsUnlistableError,
+    WrongHostError,
+)
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.versioned import DataReader, RevisionReader, read_record
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.segment.table import ANY_VERSION
-from pravega_wire.stream.inside import core_of
+from pravega_wire.stream.core import ClientCore
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.values.types import Endpoint, ScopedStream
 
-if TYPE_CHECKING:
-    from pravega_wire.stream.client import PravegaClient
-
-__all__ = ["OpenTransaction", "UnlistableError", "decode_active", "open_transactions", "stores_of"]
+__all__ = ["OpenTransaction", "decode_active", "open_transactions", "stores_of"]
 
 _SCOPES: Final = "_system/_tables/scopes"
 _PAGE: Final = 100
 _SAMPLES: Final = 32
-
-
-class UnlistableError(PravegaError):
-    """The open transactions of a stream cannot be listed here."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that the controller has not completed.
+    """A transaction that is not completed. Its times are those of the controller's clock, in UTC.
 
-    :ivar id: id of the transaction.
-    :ivar status: OPEN, COMMITTING or ABORTING.
-    :ivar began: when it began, in milliseconds since 1970 by the controller's clock.
+    :ivar txn_id: id of the transaction.
+    :ivar status: ``OPEN``, ``COMMITTING`` or ``ABORTING``.
+    :ivar began: when it began.
     :ivar lease_until: when its lease ends, unless it is renewed.
     :ivar ends_by: when the controller aborts it, even if its lease is renewed.
     """
 
-    id: UUID
+    txn_id: UUID
     status: TxnStatus
-    began: int
-    lease_until: int
-    ends_by: int
+    began: datetime
+    lease_until: datetime
+    ends_by: datetime
 
 
 def decode_active(txn_id: UUID, data: bytes) -> OpenTransaction:
@@ -75,13 +78,15 @@ def decode_active(txn_id: UUID, data: bytes) -> OpenTransaction:
     found: list[OpenTransaction] = []
 
     def first(body: DataReader) -> None:
-        began, lease, ends = body.int64(), body.int64(), body.int64()
+        times = body.int64(), body.int64(), body.int64()
         ordinal = body.compact_int()
         try:
-            status = TxnStatus(ordinal)
+            began, lease, ends = (_EPOCH + timedelta(milliseconds=each) for each in times)
+            found.append(OpenTransaction(txn_id, TxnStatus(ordinal), began, lease, ends))
+        except OverflowError:
+            raise DecodeError(f"record of transaction {txn_id}: {times} are no times") from None
         except ValueError:
             raise DecodeError(f"record of transaction {txn_id}: status {ordinal} is unknown") from None
-        found.append(OpenTransaction(txn_id, status, began, lease, ends))
 
     revisions: Sequence[RevisionReader] = [first]
     read_record(data, {0: revisions}, what=f"record of transaction {txn_id}")
@@ -90,7 +95,7 @@ def decode_active(txn_id: UUID, data: bytes) -> OpenTransaction:
     return found[0]
 
 
-async def stores_of(client: PravegaClient, stream: ScopedStream | None = None) -> list[Endpoint]:
+async def stores_of(core: ClientCore, stream: ScopedStream | None = None) -> list[Endpoint]:
     """Return the addresses of the segment stores.
 
     The controller has no list of them; it says which store has a segment, and that depends on a hash of the
@@ -99,38 +104,33 @@ async def stores_of(client: PravegaClient, stream: ScopedStream | None = None) -
     name = stream or ScopedStream("_system", "_requeststream")
 
     async def ask(number: int) -> Endpoint:
-        node = await core_of(client).controller.get_uri(name.scope, name.name, number)
+        node = await core.controller.get_uri(name.scope, name.name, number)
         return node.host, node.port
 
     return sorted({*(await look_up_all(ask, range(_SAMPLES))).values()})
 
 
 class _Tables:
-    """Reads the controller's table segments.
+    """Reads the controller's table segments, whichever of the stores has them."""
 
-    :param client: the client.
-    :param endpoints: addresses of the segment stores.
-    """
-
-    def __init__(self, client: PravegaClient, endpoints: Sequence[Endpoint]) -> None:
-        shared = core_of(client).stores
+    def __init__(self, core: ClientCore, endpoints: Sequence[Endpoint]) -> None:
+        shared = core.stores
         self._endpoints = endpoints
         # A store compares the resource of a token with the beginning of a segment's name, up to a "/".
-        self._token = core_of(client).tokens.source("_system", "_tables", Access.READ)
+        self._token = core.tokens.source("_system", "_tables", Access.READ)
         self._stores = SegmentStores(
             shared.pool, self._locate, operation_timeout=shared.operation_timeout, counters=shared.counters
         )
 
     async def _ask(self, table: str, build: Any, reply: type[Any]) -> Any:
         """Ask the store that has a table."""
-        last: PravegaError | None = None
         for number in range(len(self._endpoints)):
             target = SegmentTarget(table, "_system", table, number, self._token)
             try:
                 return await self._stores.once(target, build, reply, doing="reading the controller's table")
-            except WrongHostError as error:
-                last = error
-        raise UnlistableError(f"no segment store has the controller's table {table}") from last
+            except WrongHostError:
+                continue
+        raise DecodeError(f"no segment store has the controller's table {table}")
 
     async def _locate(self, scope: str, stream: str, number: int) -> Endpoint:
         return self._endpoints[number]
@@ -175,16 +175,16 @@ class _Tables:
 
 
 async def open_transactions(
-    client: PravegaClient, stream: ScopedStream, endpoints: Sequence[Endpoint] | None = None
+    core: ClientCore, stream: ScopedStream, endpoints: Sequence[Endpoint] | None = None
 ) -> list[OpenTransaction]:
     """List the transactions of a stream that are not completed, oldest first.
 
-    :param client: the client.
-    :param stream: the stream.
     :param endpoints: addresses of the segment stores, if they are known.
-    :raises UnlistableError: the controller's tables cannot be read.
+    :raises StreamNotFoundError: the stream does not exist.
+    :raises TransactionsUnlistableError: the controller's tables cannot be read.
     """
-    tables = _Tables(client, endpoints or await stores_of(client, stream))
+    await core.controller.get_stream_configuration(stream.scope, stream.name)
+    tables = _Tables(core, endpoints or await stores_of(core, stream))
     try:
         scope_id = await _id(tables, _SCOPES, stream.scope)
         prefix = f"_system/_tables/{stream.scope}"
@@ -198,10 +198,11 @@ async def open_transactions(
                 async for each in tables.entries(table)
             ]
     except (AuthError, NoSuchSegmentError, DecodeError, ValueError) as error:
-        reason = error.message if isinstance(error, PravegaError) else str(error)
-        raise UnlistableError(
+        raise TransactionsUnlistableError(
             f"the open transactions of stream {stream} cannot be listed: no call of the controller does it, "
-            f"and its own tables cannot be read ({reason})"
+            f"and its own tables cannot be read ({error})",
+            scope=stream.scope,
+            stream=stream.name,
         ) from error
     return sorted(found, key=lambda each: each.began)
 
