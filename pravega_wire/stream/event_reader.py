@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -46,7 +46,7 @@ from pravega_wire.values.groups import TimeWindow
 from pravega_wire.values.positions import EventPointer, Position
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream
 
-__all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
+__all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint"]
 
 T = TypeVar("T")
 
@@ -115,37 +115,6 @@ class BareEvent(Event[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentEvents:
-    """Consecutive events of one segment. Iteration yields their payloads.
-
-    :ivar segment: full name of the segment.
-    :ivar events: the events as one batch, which also gives Arrow arrays and views.
-    """
-
-    segment: str
-    events: EventBatch
-
-    @property
-    def stream(self) -> ScopedStream:
-        """The segment's stream."""
-        return stream_of(self.segment)
-
-    def __len__(self) -> int:
-        return len(self.events)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.events)
-
-    def pointers(self) -> list[EventPointer]:
-        """Return a pointer to each event, to fetch it again later."""
-        base = self.events.base_offset
-        return [
-            EventPointer(self.segment, base + begin, end - begin)
-            for begin, end in pairwise(self.events.begins)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
 class ReachedCheckpoint:
     """A checkpoint between two events, of which the caller has to be told: see :meth:`EventReader.load`.
 
@@ -186,9 +155,7 @@ class _Hand:
 
     def __init__(self, feed: _Feed, batch: EventBatch, deserialize: Callable[[bytes], Any] | None) -> None:
         self.feed = feed
-        self.rows: EventRows[Event[Any]] = batch.rows(
-            BareEvent, (feed.segment, batch.base_offset), deserialize
-        )
+        self.rows: EventRows[Event[Any]] = batch.rows(BareEvent, deserialize)
         self.asked = 0
 
 
@@ -271,7 +238,7 @@ class EventReader(Generic[T]):
         self._rows: Iterator[Event[T]] = iter(())
         self._stride = 1
         self._looked = 0.0
-        # What read_batch returned, until more is requested; and as long as its end is not known, the batch.
+        # What next_batch returned, until more is requested; and as long as its end is not known, the batch.
         self._taken: tuple[str, int] | None = None
         self._whole: tuple[str, EventBatch] | None = None
         # The feed of a batch that the caller splits while it uses it: no more is parsed before.
@@ -576,12 +543,12 @@ class EventReader(Generic[T]):
         if hand is not None and (index := hand.rows.index) and hand.feed.segment in self._member.offsets:
             self._member.advance(hand.feed.segment, hand.rows.offset(index))
 
-    async def read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+    async def next_batch(self, timeout: float | None = None) -> EventBatch | None:
         """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
         found = await self._next_hand(timeout)
         return None if found is None else self.take_batch(found)
 
-    def take_batch(self, found: _Hand) -> SegmentEvents:
+    def take_batch(self, found: _Hand) -> EventBatch:
         """Return all events that :meth:`load` has found. Any thread may call it."""
         segment, batch, index = found.feed.segment, found.rows.batch, found.rows.index
         if index:
@@ -589,7 +556,7 @@ class EventReader(Generic[T]):
         self._taken = segment, batch.base_offset
         self._whole = segment, batch
         self._drop_hand()
-        return SegmentEvents(segment, batch)
+        return batch
 
     def __aiter__(self) -> Self:
         return self
@@ -606,13 +573,13 @@ class EventReader(Generic[T]):
             raise StopAsyncIteration
         return self._first_event(found)
 
-    async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
+    async def batches(self) -> AsyncGenerator[EventBatch, None]:
         """Iterate over all events in batches::
 
         async for batch in reader.batches():
             print(batch.segment, len(batch))
         """
-        while (found := await self.read_batch()) is not None:
+        while (found := await self.next_batch()) is not None:
             yield found
 
     async def load(self, timeout: float | None = None) -> _Hand | ReachedCheckpoint | None:
