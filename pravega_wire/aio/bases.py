@@ -608,11 +608,11 @@ class EventReaderBase(Handle, Generic[T]):
             return event
         found = await self._load(timeout)
         # The event is deserialized in this thread.
-        return None if found is None else self._twin.take(found)
+        return None if found is None else self._twin._first_event(found)
 
     async def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
         found = await self._load(timeout)
-        return None if found is None else self._twin.take_batch(found)
+        return None if found is None else self._twin._all_events(found)
 
     async def _load(self, timeout: float | None = None) -> Any:
         """Find events, and tell of the checkpoints before them.
@@ -621,8 +621,8 @@ class EventReaderBase(Handle, Generic[T]):
         """
         left = timeout
         began = time.monotonic()
-        while isinstance(found := await self._call(self._twin.load, left), ReachedCheckpoint):
-            with self._twin.telling():
+        while isinstance(found := await self._call(self._twin._find, left), ReachedCheckpoint):
+            with found.telling():
                 if self._on_checkpoint is not None:
                     result = self._on_checkpoint(found.name)
                     if inspect.isawaitable(result):
@@ -642,7 +642,7 @@ class EventReaderBase(Handle, Generic[T]):
             found = await self._load()
             if found is None:
                 return
-            yield self._twin.take(found)
+            yield self._twin._first_event(found)
 
     async def __anext__(self) -> Event[T]:
         """Return the next event; ends at :attr:`end_of_data`."""

@@ -411,6 +411,8 @@ class EventRows(Generic[E]):
     def offset(self, index: int) -> int:
         """Return the segment offset at which an event begins, or the one after the last."""
         batch = self.batch
+        if not index:
+            return batch.base_offset
         if batch.ends_at is not None and index == len(batch):
             return batch.ends_at
         return batch.base_offset + batch.begins[index]

@@ -780,18 +780,18 @@ class EventReaderBase(Handle, Generic[T]):
             return event
         found = self._load(timeout)
         # The event is deserialized in this thread.
-        return None if found is None else self._twin.take(found)
+        return None if found is None else self._twin._first_event(found)
 
     def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
         found = self._load(timeout)
-        return None if found is None else self._twin.take_batch(found)
+        return None if found is None else self._twin._all_events(found)
 
     def _load(self, timeout: float | None = None) -> Any:
         """Find events, and tell of the checkpoints before them."""
         left = timeout
         began = time.monotonic()
-        while isinstance(found := self._portal.call(self._twin.load, left), ReachedCheckpoint):
-            with self._twin.telling():
+        while isinstance(found := self._portal.call(self._twin._find, left), ReachedCheckpoint):
+            with found.telling():
                 if self._on_checkpoint is not None:
                     result = self._on_checkpoint(found.name)
                     if inspect.isawaitable(result):
@@ -810,7 +810,7 @@ class EventReaderBase(Handle, Generic[T]):
             found = self._load()
             if found is None:
                 return
-            yield self._twin.take(found)
+            yield self._twin._first_event(found)
 
     def _batches(self) -> Generator[EventBatch, None, None]:
         return _OneThread(_each(self._next_batch))
