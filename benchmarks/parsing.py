@@ -24,7 +24,7 @@ import trio
 
 from benchmarks.work import LENGTHS
 from pravega_wire.protocol.events import EventAssembler, EventBatch, frame_event
-from pravega_wire.stream.event_reader import EventReader, _Feed, _Hand
+from pravega_wire.stream.event_reader import BareEvent, EventReader, _Cursor, _Feed
 from pravega_wire.values.types import ScopedStream
 
 CHUNK_BYTES = 1 << 20
@@ -58,11 +58,11 @@ class Fed(EventReader[bytes]):
         self._waiting: Iterator[EventBatch] = (batch for each in data for batch in batches(each))
         self._feed = _Feed("scope/stream/0.#epoch.0", nothing)
 
-    async def _more(self, timeout: float | None) -> _Hand | None:
+    async def _find(self, timeout: float | None = None) -> _Cursor | None:
         batch = next(self._waiting, None)
-        self._hand = None if batch is None else _Hand(self._feed, batch, None)
+        self._move(None if batch is None else _Cursor(self._feed, batch.rows(BareEvent)))
         await trio.lowlevel.checkpoint()
-        return self._hand
+        return self._cursor
 
 
 def iterated(batch: EventBatch) -> None:

@@ -98,11 +98,11 @@ async def read_group(client: PravegaClient, stream: str, count: int, mode: str) 
         with measure() as clock:
             if mode in ("batches", "payloads"):
                 while events < count:
-                    batch = await reader.read_batch()
+                    batch = await reader.next_batch()
                     assert batch is not None
                     if mode == "batches":
                         events += len(batch)
-                        nbytes += batch.events.nbytes
+                        nbytes += batch.nbytes
                     else:
                         for payload in batch:
                             events += 1

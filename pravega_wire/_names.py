@@ -15,11 +15,9 @@ from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, Writ
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
-from pravega_wire.segment.reader import EventRangeReader
-from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
-from pravega_wire.stream.event_reader import Event, EventReader, SegmentEvents
+from pravega_wire.stream.event_reader import Event, EventReader
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.key_value_table import (
@@ -34,12 +32,12 @@ from pravega_wire.stream.key_value_table import (
 )
 from pravega_wire.stream.open_transactions import OpenTransaction
 from pravega_wire.stream.opening import Opening
+from pravega_wire.stream.ranges_reader import RangesReader
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
 from pravega_wire.stream.staging import Staging
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
-from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
 from pravega_wire.values.boundaries import BoundaryIndex, LeadingPart
 from pravega_wire.values.config import Credentials, PravegaConfig
@@ -78,7 +76,6 @@ __all__ = [
     "Event",
     "EventBatch",
     "EventPointer",
-    "EventRangeReader",
     "EventReader",
     "EventTimeOrder",
     "EventWriter",
@@ -112,7 +109,6 @@ __all__ = [
     "RevisionedStream",
     "ScalingPolicy",
     "ScopedStream",
-    "SegmentEvents",
     "SegmentRange",
     "SegmentWithRange",
     "StagedBytes",
@@ -125,7 +121,6 @@ __all__ = [
     "StreamFollower",
     "StreamInfo",
     "StreamLayout",
-    "StreamReader",
     "Successors",
     "TableEntry",
     "TableFamily",

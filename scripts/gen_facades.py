@@ -33,9 +33,6 @@ from pravega_wire.stream.opening import Opening  # noqa: E402
 ENTRANCE = "pravega_wire.stream.client"
 COMMAND = "scripts/gen_facades.py"
 
-NAMES = {"EventRangeReader": "EventBatches", "StreamReader": "EventBatches"}
-"""Classes with another public name. Two classes may share one."""
-
 INTERNAL = frozenset(
     {
         # called by the appenders
@@ -191,7 +188,7 @@ class Handle:
 
     @property
     def name(self) -> str:
-        return NAMES.get(self.cls.__name__, self.cls.__name__)
+        return self.cls.__name__
 
     @property
     def parameters(self) -> list[str]:
@@ -646,8 +643,8 @@ class Facade:
         if name in self.handle_names or name in dir(__builtins__) or name in ("Self",):
             if name == "Self":
                 self.imports["Self"] = "from typing import Self"
-            if name in self.handle_names and self.by_hand.is_whole(NAMES.get(name, name)):
-                self.used.add(NAMES.get(name, name))
+            if name in self.handle_names and self.by_hand.is_whole(name):
+                self.used.add(name)
             return
         statement = self.classes.source.origin(module, name)
         if statement is None:
@@ -660,10 +657,7 @@ class Facade:
         """An expression of a signature, as this module writes it."""
         for name in names_in(node):
             self.need(name, module)
-        text = ast.unparse(node)
-        for old, new in NAMES.items():
-            text = re.sub(rf"\b{old}\b", new, text)
-        return text
+        return ast.unparse(node)
 
     def use(self, name: str) -> str:
         """Import something from the hand-written module."""
@@ -698,7 +692,7 @@ class Facade:
         if isinstance(first, ast.Subscript):
             first = first.value
         if isinstance(first, ast.Name) and first.id in self.handle_names:
-            return self.text(returns, module), NAMES.get(first.id, first.id), "plain"
+            return self.text(returns, module), first.id, "plain"
         return self.text(returns, module), "", "plain"
 
     # --- signatures -----------------------------------------------------------------------------
@@ -864,15 +858,11 @@ class Facade:
     # --- classes --------------------------------------------------------------------------------
 
     def twin_type(self, handle: Handle, *, values_by_hand: bool) -> str:
-        """The async classes behind objects of this name."""
-        twins = [each for each in self.classes.handles.values() if each.name == handle.name]
-        parts = []
-        for each in twins:
-            alias = f"Async{each.cls.__name__}"
-            self.imports[alias] = f"from {home_of(each.cls)} import {each.cls.__name__} as {alias}"
-            parameters = ["bytes"] if values_by_hand else each.parameters
-            parts.append(alias + (f"[{', '.join(parameters)}]" if parameters else ""))
-        return " | ".join(parts)
+        """The async class behind a handle."""
+        alias = f"Async{handle.name}"
+        self.imports[alias] = f"from {home_of(handle.cls)} import {handle.name} as {alias}"
+        parameters = ["bytes"] if values_by_hand else handle.parameters
+        return alias + (f"[{', '.join(parameters)}]" if parameters else "")
 
     def class_text(self, handle: Handle) -> str:
         base = self.by_hand.base(handle)
@@ -963,22 +953,11 @@ class Facade:
 
     def exports(self) -> list[str]:
         public = set(import_module("pravega_wire").__all__)
-        return sorted(
-            {"open_client"}
-            | {
-                each.name
-                for each in self.classes.handles.values()
-                if each.cls.__name__ in public or each.cls.__name__ in NAMES
-            }
-        )
+        return sorted({"open_client"} | {each.name for each in self.classes.handles.values()} & public)
 
     def render(self) -> str:
         texts = [self.entrance()]
-        done: set[str] = set()
         for handle in self.classes.handles.values():
-            if handle.name in done:
-                continue
-            done.add(handle.name)
             if self.by_hand.is_whole(handle.name):
                 self.use(handle.name)
             else:

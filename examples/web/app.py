@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from pravega_wire import PravegaConfig, SegmentEvents
+from pravega_wire import EventBatch, PravegaConfig
 from pravega_wire.aio import EventWriter, PravegaClient, open_client
 from pravega_wire.errors import EventTooLargeError, InvalidArgumentError, StreamNotFoundError
 
@@ -125,7 +125,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def as_messages(batch: SegmentEvents) -> bytes:
+def as_messages(batch: EventBatch) -> bytes:
     """Convert events to messages; the id of each is its event pointer."""
     messages = []
     for pointer, payload in zip(batch.pointers(), batch, strict=True):

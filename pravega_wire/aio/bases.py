@@ -27,11 +27,13 @@ from pravega_wire.stream import client as twin
 from pravega_wire.stream.arrow import is_arrow
 from pravega_wire.stream.byte_stream import read_size
 from pravega_wire.stream.client import StreamName
-from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import Event, ReachedCheckpoint
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
 from pravega_wire.stream.inside import run_over
+from pravega_wire.stream.ranges_reader import InOrder
+from pravega_wire.stream.ranges_reader import RangesReader as AsyncRangesReader
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
@@ -52,7 +54,6 @@ __all__ = [
     "ByteStreamReaderBase",
     "ByteStreamWriterBase",
     "Closable",
-    "EventBatchesBase",
     "EventReaderBase",
     "Handle",
     "KeyValueTableBase",
@@ -372,44 +373,35 @@ class ByteStreamReaderBase(Closable):
         return data
 
 
-class EventBatchesBase(Closable):
+class RangesReaderBase(Closable):
     """The base of readers of ranges."""
 
-    def __init__(self, portal: Portal | Line, twin: Any) -> None:
+    def __init__(self, portal: Portal | Line, twin: AsyncRangesReader) -> None:
         super().__init__(portal, twin)
-        self._ahead = ReadAhead(self._portal, twin)
+        source = twin._source
+        # One that reads several ranges at a time is ahead by itself, within a limit.
+        self._ahead = ReadAhead(self._portal, source) if isinstance(source, InOrder) else None
 
     async def _next_batch(self) -> EventBatch | None:
-        """The client's thread reads up to 4 MiB ahead, from the first call on."""
-        return await self._ahead.next_batch()
+        """For ``read_range`` and ``read_events`` the client's thread reads up to 4 MiB ahead, from the first
+        call on.
+        """
+        if self._ahead is not None:
+            return await self._ahead.next_batch()
+        found: EventBatch | None = await self._take(self._twin.next_batch)
+        return found
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
             await super()._end(function, *args)
         finally:
-            self._ahead.drop()
+            if self._ahead is not None:
+                self._ahead.drop()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> EventBatch:
-        batch = await self._next_batch()
-        if batch is None:
-            raise StopAsyncIteration
-        return batch
-
-
-class RangesReaderBase(Closable):
-    """The base of readers of several ranges."""
-
-    async def _next_batch(self) -> SegmentEvents | None:
-        found: SegmentEvents | None = await self._take(self._twin.next_batch)
-        return found
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SegmentEvents:
         batch = await self._next_batch()
         if batch is None:
             raise StopAsyncIteration
@@ -521,7 +513,7 @@ class StreamFollowerBase(Closable, Generic[T]):
         found = await self._call(self._twin.load, timeout)
         return None if found is None else self._twin.take(found)
 
-    async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+    async def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
         found = await self._call(self._twin.load, timeout)
         return None if found is None else self._twin.take_batch(found)
 
@@ -545,8 +537,8 @@ class StreamFollowerBase(Closable, Generic[T]):
             raise StopAsyncIteration
         return found
 
-    async def _batches(self) -> AsyncGenerator[SegmentEvents, None]:
-        while (found := await self._read_batch()) is not None:
+    async def _batches(self) -> AsyncGenerator[EventBatch, None]:
+        while (found := await self._next_batch()) is not None:
             yield found
 
 
@@ -616,11 +608,11 @@ class EventReaderBase(Handle, Generic[T]):
             return event
         found = await self._load(timeout)
         # The event is deserialized in this thread.
-        return None if found is None else self._twin.take(found)
+        return None if found is None else self._twin._first_event(found)
 
-    async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+    async def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
         found = await self._load(timeout)
-        return None if found is None else self._twin.take_batch(found)
+        return None if found is None else self._twin._all_events(found)
 
     async def _load(self, timeout: float | None = None) -> Any:
         """Find events, and tell of the checkpoints before them.
@@ -629,8 +621,8 @@ class EventReaderBase(Handle, Generic[T]):
         """
         left = timeout
         began = time.monotonic()
-        while isinstance(found := await self._call(self._twin.load, left), ReachedCheckpoint):
-            with self._twin.telling():
+        while isinstance(found := await self._call(self._twin._find, left), ReachedCheckpoint):
+            with found.telling():
                 if self._on_checkpoint is not None:
                     result = self._on_checkpoint(found.name)
                     if inspect.isawaitable(result):
@@ -650,7 +642,7 @@ class EventReaderBase(Handle, Generic[T]):
             found = await self._load()
             if found is None:
                 return
-            yield self._twin.take(found)
+            yield self._twin._first_event(found)
 
     async def __anext__(self) -> Event[T]:
         """Return the next event; ends at :attr:`end_of_data`."""
@@ -659,8 +651,8 @@ class EventReaderBase(Handle, Generic[T]):
             raise StopAsyncIteration
         return found
 
-    async def _batches(self) -> AsyncGenerator[SegmentEvents, None]:
-        while (found := await self._read_batch()) is not None:
+    async def _batches(self) -> AsyncGenerator[EventBatch, None]:
+        while (found := await self._next_batch()) is not None:
             yield found
 
 

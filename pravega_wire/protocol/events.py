@@ -17,6 +17,9 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pravega_wire.errors import DecodeError, TruncatedInputError
+from pravega_wire.values.naming import parse_segment_name
+from pravega_wire.values.positions import EventPointer
+from pravega_wire.values.types import ScopedStream
 
 if TYPE_CHECKING:
     import pyarrow
@@ -76,7 +79,7 @@ def frame_event(payload: Buffer) -> bytes:
 
 
 class EventBatch:
-    """Consecutive events in one buffer.
+    """Consecutive events of one segment, in one buffer.
 
     ``len()``, iteration and indexing give payloads as ``bytes``. :meth:`memoryviews` and :meth:`to_arrow`
     return all payloads without a Python object for each byte string::
@@ -84,32 +87,37 @@ class EventBatch:
         async for batch in client.read_events("stream"):
             table = batch.to_arrow()
 
+    :param segment: full name of the segment.
     :param buffer: the bytes of the events, headers included, and nothing else.
     :param base_offset: segment offset of the buffer's first byte.
     :param begins: where each event begins in the buffer, and where the last one ends; or the size of each
         event with its header, if all have the same size.
+    :ivar segment: full name of the segment.
     :ivar base_offset: segment offset of the buffer's first byte.
     """
 
-    __slots__ = ("_begins", "_buffer", "_count", "base_offset")
+    __slots__ = ("_begins", "_buffer", "_count", "base_offset", "segment")
 
-    def __init__(self, buffer: memoryview, base_offset: int, begins: array[int] | int) -> None:
+    def __init__(self, segment: str, buffer: memoryview, base_offset: int, begins: array[int] | int) -> None:
+        self.segment = segment
         self._buffer = buffer
         self.base_offset = base_offset
         self._begins: array[int] | int | None = begins
         self._count = len(buffer) // begins if isinstance(begins, int) else len(begins) - 1
 
     @classmethod
-    def unsplit(cls, buffer: memoryview, base_offset: int) -> EventBatch:
+    def unsplit(cls, segment: str, buffer: memoryview, base_offset: int) -> EventBatch:
         """Make a batch of what is in a buffer that begins with a whole event; for readers.
 
         Where the events end is found when it is needed. Iteration finds it on the way, which costs less than
         finding it before.
 
+        :param segment: full name of the segment.
         :param buffer: bytes of events. The last one may be incomplete or no event: the batch ends before it.
         :param base_offset: segment offset of the buffer's first byte.
         """
         batch = cls.__new__(cls)
+        batch.segment = segment
         batch._buffer = buffer
         batch.base_offset = base_offset
         batch._begins = None
@@ -121,7 +129,7 @@ class EventBatch:
         begins = self._begins
         if begins is None:
             # Another thread may do the same, with the same result.
-            found, _, _ = parse_events(self._buffer, self.base_offset)
+            found, _, _ = parse_events(self._buffer, self.base_offset, segment=self.segment)
             begins = found._begins
             assert begins is not None
             self._end_at(len(found._buffer), found._count)
@@ -157,7 +165,13 @@ class EventBatch:
         return self._count
 
     def __repr__(self) -> str:
-        return f"<EventBatch of {len(self)} events from offset {self.base_offset}>"
+        return f"<EventBatch of {len(self)} events of {self.segment} from offset {self.base_offset}>"
+
+    @property
+    def stream(self) -> ScopedStream:
+        """The segment's stream."""
+        scope, stream, _, _ = parse_segment_name(self.segment)
+        return ScopedStream(scope, stream)
 
     def __iter__(self) -> Iterator[bytes]:
         # Each payload is made when it is asked for: the memory of the one before it is still in the
@@ -282,6 +296,11 @@ class EventBatch:
         buffer = self.buffer
         return [buffer[begin + _HEADER_BYTES : end] for begin, end in pairwise(self.begins)]
 
+    def pointers(self) -> list[EventPointer]:
+        """Return a pointer to each event, for :meth:`PravegaClient.fetch_event`."""
+        segment, base = self.segment, self.base_offset
+        return [EventPointer(segment, base + begin, end - begin) for begin, end in pairwise(self.begins)]
+
     def offsets(self) -> list[int]:
         """Return the segment offset of each event's header."""
         base = self.base_offset
@@ -302,11 +321,9 @@ class EventBatch:
             begins = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(found)]).cast(pa.int64())
         return pc.add(begins, pa.scalar(self.base_offset, pa.int64()))
 
-    def rows(
-        self, kind: type[E], place: tuple[str, int], deserialize: Callable[[bytes], Any] | None = None
-    ) -> EventRows[E]:
+    def rows(self, kind: type[E], deserialize: Callable[[bytes], Any] | None = None) -> EventRows[E]:
         """Return an object that gives out these events one after the other: see :class:`EventRows`."""
-        return EventRows(self, kind, place, deserialize)
+        return EventRows(self, kind, deserialize)
 
     def after(self, count: int) -> EventBatch:
         """Return the events after the first ``count``, without copying their bytes."""
@@ -314,7 +331,7 @@ class EventBatch:
         rest = self._split()
         if not isinstance(rest, int):
             rest = array(rest.typecode, [each - begin for each in rest[count:]])
-        return EventBatch(self.buffer[begin:], self.base_offset + begin, rest)
+        return EventBatch(self.segment, self.buffer[begin:], self.base_offset + begin, rest)
 
     @property
     def next_offset(self) -> int:
@@ -356,7 +373,6 @@ class EventRows(Generic[E]):
 
     :param batch: the events.
     :param kind: class of the objects. It is called without arguments.
-    :param place: name of the segment, and the offset there of the batch's first byte.
     :param deserialize: makes the value of a payload; default: the value is the payload. After an exception
         from it the next object is that of the next event.
     :ivar batch: the events.
@@ -365,15 +381,11 @@ class EventRows(Generic[E]):
     __slots__ = ("_all", "_data", "_deserialize", "_kind", "_left", "_made", "_place", "batch")
 
     def __init__(
-        self,
-        batch: EventBatch,
-        kind: type[E],
-        place: tuple[str, int],
-        deserialize: Callable[[bytes], Any] | None = None,
+        self, batch: EventBatch, kind: type[E], deserialize: Callable[[bytes], Any] | None = None
     ) -> None:
         self.batch = batch
         self._kind = kind
-        self._place = place
+        self._place = batch.segment, batch.base_offset
         self._deserialize = deserialize
         self._data = b""
         # One item for each event; how many there were at first.
@@ -399,6 +411,8 @@ class EventRows(Generic[E]):
     def offset(self, index: int) -> int:
         """Return the segment offset at which an event begins, or the one after the last."""
         batch = self.batch
+        if not index:
+            return batch.base_offset
         if batch.ends_at is not None and index == len(batch):
             return batch.ends_at
         return batch.base_offset + batch.begins[index]
@@ -525,14 +539,14 @@ def parse_events(
     buffer: Buffer,
     base_offset: int = 0,
     *,
-    segment: str | None = None,
+    segment: str = "",
     equal: tuple[int, int] | None = None,
 ) -> tuple[EventBatch, int, int]:
     """Split a buffer into whole events.
 
     :param buffer: bytes that begin with an event's header.
     :param base_offset: segment offset of the buffer's first byte.
-    :param segment: name for error messages.
+    :param segment: full name of the segment.
     :param equal: what :func:`_equal_events` has found in the buffer; None: nobody has looked.
     :returns: the events, their total size, and the size of the event after them (8 as long as its header is
         incomplete).
@@ -595,14 +609,14 @@ def parse_events(
             if count:
                 begins.extend(range(at + each, at + each * count + 1, each))
                 at += count * each
-    return EventBatch(view[:at], base_offset, stride or begins), at, needed
+    return EventBatch(segment, view[:at], base_offset, stride or begins), at, needed
 
 
 class EventAssembler:
     """Finds the events in consecutive chunks, as a reader receives them. An event may span several chunks.
 
     :param offset: segment offset of the first chunk.
-    :param segment: name for error messages.
+    :param segment: full name of the segment.
     :param lazy: return batches whose events are found when they are needed. They must be valid until the next
         call.
     """
@@ -658,7 +672,7 @@ class EventAssembler:
         if chunk:
             equal = _equal_events(chunk, len(chunk)) if self._lazy else None
             if equal == (0, 0) and _begins_whole(chunk):
-                batch = EventBatch.unsplit(chunk, base)
+                batch = EventBatch.unsplit(self._segment, chunk, base)
                 self._open = batch, chunk
                 ready.append(batch)
                 return ready

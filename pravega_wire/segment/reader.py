@@ -272,11 +272,7 @@ class RangeReader:
 
 
 class EventRangeReader:
-    """Reads the events of a range in batches::
-
-        async for batch in client.read_range(part):
-            for payload in batch:
-                ...
+    """Reads the events of a range in batches.
 
     It is for one caller at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
     """
@@ -289,19 +285,6 @@ class EventRangeReader:
         self._uncounted: EventBatch | None = None
         self._ended = False
         self._closed = False
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else "at its end" if self._ended else "open"
-        return f"<EventRangeReader of {self._reader.target.name}, {state}>"
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> EventBatch:
-        batch = await self.next_batch()
-        if batch is None:
-            raise StopAsyncIteration
-        return batch
 
     async def __aenter__(self) -> Self:
         return self
@@ -318,7 +301,7 @@ class EventRangeReader:
         await trio.lowlevel.checkpoint()
 
     def close_nowait(self) -> None:
-        """Do what :meth:`aclose` does, without a checkpoint; for other parts of the client."""
+        """Do what :meth:`aclose` does, without a checkpoint."""
         self._closed = True
         self._count()
         self._reader.close()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self
-
-import trio
+from collections.abc import Sequence
+from typing import Any
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
@@ -22,8 +20,6 @@ from pravega_wire.errors import (
     UndecidableCutError,
 )
 from pravega_wire.protocol.commands import StreamSegmentInfo
-from pravega_wire.protocol.events import EventBatch
-from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.stream.core import ClientCore
@@ -43,7 +39,7 @@ from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "StreamReader", "head", "last_segments", "segment_ranges", "segments_of_epochs", "stream_layout", "tail",
+    "head", "last_segments", "segment_ranges", "segments_of_epochs", "stream_layout", "tail",
 ]  # fmt: skip
 
 _UNKNOWN_ATTEMPTS = 4
@@ -318,15 +314,6 @@ async def _with_lengths(core: ClientCore, cut: StreamCut) -> StreamCut:
     return StreamCut(cut.stream, {**cut.positions, **lengths})
 
 
-def range_reader(core: ClientCore, segment_range: SegmentRange) -> EventRangeReader:
-    """A reader of one range."""
-    core.check_open()
-    target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
-    return EventRangeReader(
-        RangeReader(core.stores, target, segment_range.start_offset, segment_range.end_offset)
-    )
-
-
 async def fetch_event(core: ClientCore, pointer: EventPointer) -> bytes:
     """See :meth:`PravegaClient.fetch_event`."""
     scope, stream, segment_id, _ = parse_segment_name(pointer.segment)
@@ -352,95 +339,3 @@ async def fetch_event(core: ClientCore, pointer: EventPointer) -> bytes:
     if events is None or len(events) != 1 or events.next_offset != end:
         raise missing
     return events[0]
-
-
-class StreamReader:
-    """The events between two cuts, range after range: ``async for batch in reader``.
-
-    Made by :meth:`PravegaClient.read_events`. Ranges are read in the order of their segment ids, so the
-    events of a routing key are in order. Close the reader (``aclose`` or ``async with``) if you stop before
-    the end. It is for one caller at a time.
-
-    Example::
-
-        async with client.read_events("demo/readings") as batches:
-            async for batch in batches:
-                for event in batch:
-                    print(event)
-    """
-
-    def __init__(self, core: ClientCore, find: Callable[[], Awaitable[Sequence[SegmentRange]]]) -> None:
-        self._core = core
-        self._find = find
-        self._ranges: list[SegmentRange] | None = None
-        self._current: EventRangeReader | None = None
-        self._waiters = Waiters("the reader is closed")
-        self._alone = OneAtATime("another call is reading with this reader")
-
-    def __repr__(self) -> str:
-        if self._waiters.closed:
-            state = "closed"
-        else:
-            state = "not begun" if self._ranges is None else f"open, {len(self._ranges)} more ranges"
-        return f"<StreamReader, {state}>"
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> EventBatch:
-        batch = await self.next_batch()
-        if batch is None:
-            raise StopAsyncIteration
-        return batch
-
-    @property
-    def at_hand(self) -> bool:
-        """Whether the next batch is available without waiting."""
-        return self._current is not None and self._current.at_hand
-
-    async def next_batch(self) -> EventBatch | None:
-        """Return the next events (at least one), or None after the last.
-
-        The first call looks up the ranges between the cuts, and raises the errors of
-        :meth:`PravegaClient.segment_ranges`.
-
-        :raises DataLossError: data was truncated before it was read.
-        :raises ClosedError: the reader was closed before or during this call.
-        :raises ConcurrentUseError: another call is reading.
-        """
-        with self._alone:
-            while True:
-                self._waiters.check()
-                if self._ranges is None:
-                    with self._waiters.waiting():
-                        found = await self._find()
-                    self._ranges = list(reversed(found))
-                    continue
-                if self._current is None:
-                    if not self._ranges:
-                        await trio.lowlevel.checkpoint()
-                        return None
-                    self._current = range_reader(self._core, self._ranges.pop())
-                batch = await self._current.next_batch()
-                if batch is not None:
-                    return batch
-                self._current = None
-
-    async def aclose(self) -> None:
-        """Release the connection. A call that is reading gets :class:`ClosedError`."""
-        self._close()
-        await trio.lowlevel.checkpoint()
-
-    def _close(self) -> None:
-        self._waiters.close()
-        if self._current is not None:
-            self._current.close_nowait()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        self._close()
-        if kind is None:
-            # After an exception there is no checkpoint: a cancellation would replace the exception.
-            await trio.lowlevel.checkpoint()

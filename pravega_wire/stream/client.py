@@ -31,11 +31,9 @@ from pravega_wire.errors import (
 )
 from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
 from pravega_wire.segment.metadata import SegmentMetadata
-from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch, reader_group, scopes, splitting, transaction, watermarks
-from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES
@@ -45,13 +43,13 @@ from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_config
 from pravega_wire.stream.open_transactions import OpenTransaction, open_transactions
 from pravega_wire.stream.opening import opening
+from pravega_wire.stream.ranges_reader import InOrder, RangesReader, Together
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter, resumable_writer
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, to_bytes
 from pravega_wire.stream.staging import Staging
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
-from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import DEFAULT_LEASE, Transaction, open_transaction
 from pravega_wire.support.checks import (
     INT32_MAX,
@@ -1040,7 +1038,7 @@ class PravegaClient:
         check_several("asked", asked)
         return await splitting.leading_parts(self._core, list(asked))
 
-    def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
+    def read_range(self, segment_range: SegmentRange) -> RangesReader:
         """Read the events of a range: ``async for batch in client.read_range(r)``.
 
         The results of this method, :meth:`read_events` and :meth:`read_ranges` are used in the same way.
@@ -1051,7 +1049,11 @@ class PravegaClient:
 
         :raises DataLossError: (while reading) data of the range was truncated.
         """
-        return batch.range_reader(self._core, segment_range)
+
+        async def ranges() -> list[SegmentRange]:
+            return [segment_range]
+
+        return RangesReader(InOrder(self._core, ranges))
 
     async def range_crc32(self, segment_range: SegmentRange) -> int:
         """Compute the CRC-32 (as :func:`zlib.crc32`) of the bytes of a range, event headers included.
@@ -1071,8 +1073,9 @@ class PravegaClient:
     ) -> RangesReader:
         """Read several ranges concurrently: ``async for batch in client.read_ranges(ranges)``.
 
-        Batches are :class:`SegmentEvents`, returned in the order they arrive. Close the result as described
-        at :meth:`read_range`.
+        Batches are returned in the order they arrive. From the first request for a batch on, the client reads
+        ahead. After an error every further request raises the same error. Close the result as described at
+        :meth:`read_range`.
 
         :param ranges: the ranges to read, for example from :meth:`segment_ranges`.
         :param at_once: the number of ranges to read at a time.
@@ -1084,7 +1087,9 @@ class PravegaClient:
         :raises InvalidArgumentError: ``at_once`` or ``max_buffered_bytes`` is too small.
         """
         return RangesReader(
-            self._core, ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+            Together(
+                self._core, ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+            )
         )
 
     def read_events(
@@ -1094,7 +1099,7 @@ class PravegaClient:
         end: Bound = "latest",
         *,
         on_truncated: OnTruncated = "raise",
-    ) -> StreamReader:
+    ) -> RangesReader:
         """Read the events between two cuts, in order for each routing key.
 
         Use it as ``async for batch in client.read_events("s/t")``. The parameters are those of
@@ -1105,8 +1110,8 @@ class PravegaClient:
         :param end: where to stop; by default the newest event when the first batch is requested.
         :param on_truncated: what to do if data between the cuts was truncated.
         """
-        return StreamReader(
-            self._core, lambda: self.segment_ranges(stream, start, end, on_truncated=on_truncated)
+        return RangesReader(
+            InOrder(self._core, lambda: self.segment_ranges(stream, start, end, on_truncated=on_truncated))
         )
 
     @overload

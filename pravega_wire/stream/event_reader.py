@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -46,7 +46,7 @@ from pravega_wire.values.groups import TimeWindow
 from pravega_wire.values.positions import EventPointer, Position
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream
 
-__all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
+__all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint"]
 
 T = TypeVar("T")
 
@@ -114,45 +114,28 @@ class BareEvent(Event[T]):
     __init__ = object.__init__
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEvents:
-    """Consecutive events of one segment. Iteration yields their payloads.
-
-    :ivar segment: full name of the segment.
-    :ivar events: the events as one batch, which also gives Arrow arrays and views.
-    """
-
-    segment: str
-    events: EventBatch
-
-    @property
-    def stream(self) -> ScopedStream:
-        """The segment's stream."""
-        return stream_of(self.segment)
-
-    def __len__(self) -> int:
-        return len(self.events)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.events)
-
-    def pointers(self) -> list[EventPointer]:
-        """Return a pointer to each event, to fetch it again later."""
-        base = self.events.base_offset
-        return [
-            EventPointer(self.segment, base + begin, end - begin)
-            for begin, end in pairwise(self.events.begins)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ReachedCheckpoint:
-    """A checkpoint between two events, of which the caller has to be told: see :meth:`EventReader.load`.
+    """A checkpoint between two events, of which the caller has to be told.
 
     :ivar name: the name it was started with.
+    :ivar being_told: whether the caller is being told.
+    :ivar told: whether the caller has been told.
     """
 
     name: str
+    being_told: bool = False
+    told: bool = False
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Surrounds telling the caller; in any thread."""
+        self.being_told = True
+        try:
+            yield
+            self.told = True
+        finally:
+            self.being_told = False
 
 
 class _Feed:
@@ -174,22 +157,42 @@ class _Feed:
         return bool(self.ready) or self.ended or self.failure is not None
 
 
-class _Hand:
-    """A batch from which events are returned one by one.
+class _Cursor:
+    """What a request has found: a batch, of which the caller gets one event after the other, or all the rest.
 
-    :ivar feed: the segment it is from.
-    :ivar rows: its events.
-    :ivar asked: how many of its events count as read: those before the last call that looked further.
+    A further request makes another cursor. So nothing here is set back, and nothing of it outlives the batch.
+
+    :ivar feed: the segment that the batch is from.
+    :ivar rows: the events of the batch.
+    :ivar asked: how many of them count as read: those before this request.
+    :ivar whole: whether the caller has got all the rest.
+    :ivar stride: how many events there are at a time, without a look at the clock.
+    :ivar looked: time of the last look at it.
     """
 
-    __slots__ = ("asked", "feed", "rows")
+    __slots__ = ("asked", "feed", "looked", "rows", "stride", "whole")
 
-    def __init__(self, feed: _Feed, batch: EventBatch, deserialize: Callable[[bytes], Any] | None) -> None:
+    def __init__(self, feed: _Feed, rows: EventRows[Event[Any]]) -> None:
         self.feed = feed
-        self.rows: EventRows[Event[Any]] = batch.rows(
-            BareEvent, (feed.segment, batch.base_offset), deserialize
-        )
-        self.asked = 0
+        self.rows = rows
+        self.asked = rows.index
+        self.whole = False
+        self.stride = 1
+        self.looked = 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        return self.whole or self.rows.exhausted
+
+    @property
+    def after_last(self) -> int:
+        """Segment offset after what was returned."""
+        return self.rows.batch.next_offset if self.whole else self.rows.offset(self.rows.index)
+
+    @property
+    def before_last(self) -> int:
+        """Segment offset before the event or batch that this request has returned last."""
+        return self.rows.offset(self.asked if self.whole else max(self.asked, self.rows.index - 1))
 
 
 class EventReader(Generic[T]):
@@ -264,31 +267,22 @@ class EventReader(Generic[T]):
         self._nursery: trio.Nursery | None = None
         self._feeds: dict[str, _Feed] = {}
         self._wake = trio.Event()
-        # The batch that events are returned from, one by one.
-        self._hand: _Hand | None = None
-        # Events that may be returned before the next look at the clock; how many there are at a time; and the
-        # time of the last look.
+        self._cursor: _Cursor | None = None
+        # Events of the cursor that may be returned before the next look at the clock.
         self._rows: Iterator[Event[T]] = iter(())
-        self._stride = 1
-        self._looked = 0.0
-        # What read_batch returned, until more is requested; and as long as its end is not known, the batch.
-        self._taken: tuple[str, int] | None = None
-        self._whole: tuple[str, EventBatch] | None = None
-        # The feed of a batch that the caller splits while it uses it: no more is parsed before.
-        self._source: _Feed | None = None
         self._next_round = 0.0
         self._round_done = trio.Event()
         self._reading = False
-        # A checkpoint that the caller was not told of yet, and whether it is being told.
+        # The last checkpoint.
         self._reached: ReachedCheckpoint | None = None
-        self._is_telling = False
+        # Closed, it gives out nothing more; then it leaves the group.
+        self._closed = False
         self._left = False
         # Offsets up to which events count as read, from a call of aclose with a position.
         self._leave_at: Mapping[str, int] | None = None
-        self._closed = False
 
     def __repr__(self) -> str:
-        if self._closed or self._left:
+        if self._closed:
             state = "closed"
         elif self._nursery is None:
             state = "not entered"
@@ -299,7 +293,7 @@ class EventReader(Generic[T]):
     # --- joining and leaving --------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._link is not None or self._left:
+        if self._link is not None or self._closed:
             raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} can be entered once")
         self._core.check_open()
         try:
@@ -359,12 +353,12 @@ class EventReader(Generic[T]):
         except PravegaError as problem:
             leaving = problem
         finally:
-            if not self._closed:
+            if not self._left:
                 log.warning(
                     "reader %s has not left group %s, which reader_offline does for it: %s",
                     self.reader_id, self.group, leaving or NO_TIME,
                 )  # fmt: skip
-            self._closed = True
+            self._left = True
             try:
                 # The nursery is given no exception: its tasks do not fail, and an exception of the body is
                 # passed on unchanged. Nothing may be awaited between the two lines: it would be cancelled.
@@ -391,16 +385,16 @@ class EventReader(Generic[T]):
         await trio.lowlevel.checkpoint()
 
     async def _leave(self, position: Position | None = None, *, hurried: bool = False) -> None:
-        """Leave the group; this raises no cancellation. Afterwards it is closed, unless there was no time."""
+        """Leave the group; this raises no cancellation. Afterwards it has left, unless there was no time."""
         link = self._link
-        if self._closed or link is None:
+        if self._left or link is None:
             return
         if position is not None:
             # Whatever leaves the group if this call does not must not count later events as read.
             self._leave_at = position.offsets
         for feed in self._feeds.values():
             feed.scope.cancel()
-        self._left = True
+        self._closed = True
         self._wake.set()
         self._clear_rows()
         self._note()
@@ -409,7 +403,7 @@ class EventReader(Generic[T]):
             # A group that was deleted needs not be left.
             with suppress(ReaderGroupNotFoundError):
                 await link.run(self._member.leave(self._leave_at))
-            self._closed = True
+            self._left = True
 
         await self._core.leaving.run(
             leave, f"leaving group {self.group} as reader {self.reader_id}", hurried=hurried
@@ -431,12 +425,9 @@ class EventReader(Generic[T]):
         """
         self._note()
         offsets = self._member.positions()
-        taken = self._taken
-        hand = self._hand
-        if hand is not None and (index := hand.rows.index) > hand.asked:
-            taken = hand.feed.segment, hand.rows.offset(index - 1)
-        if taken is not None and taken[0] in offsets:
-            offsets[taken[0]] = taken[1]
+        cursor = self._cursor
+        if cursor is not None and cursor.feed.segment in offsets:
+            offsets[cursor.feed.segment] = cursor.before_last
         return Position.of(offsets, self._member.ranges)
 
     @property
@@ -475,7 +466,7 @@ class EventReader(Generic[T]):
         return await in_caller(assigner.update, windows, places)
 
     def _open_link(self) -> GroupLink:
-        if self._left or self._link is None:
+        if self._closed or self._link is None:
             raise ClosedError(f"reader {self.reader_id} of group {self.group} is closed")
         return self._link
 
@@ -495,7 +486,7 @@ class EventReader(Generic[T]):
         event = self.read_event_nowait()
         if event is not None:
             return event
-        found = await self._next_hand(timeout)
+        found = await self._find_events(timeout)
         return None if found is None else self._first_event(found)
 
     def read_event_nowait(self) -> Event[T] | None:
@@ -534,25 +525,25 @@ class EventReader(Generic[T]):
         """Return the next event if one is available and no round of the group is due."""
         now = monotonic()
         # A local variable: in the facade another thread may clear the attribute at any time.
-        hand = self._hand
-        if hand is None or now >= self._next_round or self._left:
+        cursor = self._cursor
+        if cursor is None or cursor.whole or now >= self._next_round or self._closed:
             return None
-        if now - self._looked >= _UNTIMED_SECONDS:
-            self._stride = 1
-        elif self._stride < _UNTIMED_EVENTS:
-            self._stride *= 2
-        self._looked = now
-        return self._next_event(hand)
+        if now - cursor.looked >= _UNTIMED_SECONDS:
+            cursor.stride = 1
+        elif cursor.stride < _UNTIMED_EVENTS:
+            cursor.stride *= 2
+        cursor.looked = now
+        return self._next_event(cursor)
 
-    def _first_event(self, hand: _Hand) -> Event[T]:
-        """Return the next event of a hand that has one; some more may follow without a look at the clock."""
-        event = self._next_event(hand)
+    def _first_event(self, found: _Cursor) -> Event[T]:
+        """Return the first event that :meth:`_find` has found; in any thread."""
+        event = self._next_event(found)
         assert event is not None
         return event
 
-    def _next_event(self, hand: _Hand) -> Event[T] | None:
-        """Return the next event of a hand, if any; some more may follow without a look at the clock."""
-        self._rows = rows = hand.rows.take(self._stride)
+    def _next_event(self, cursor: _Cursor) -> Event[T] | None:
+        """Return the next event, if any; some more may follow without a look at the clock."""
+        self._rows = rows = cursor.rows.take(cursor.stride)
         event = next(rows, None)
         if event is not None and monotonic() >= self._next_round:
             # It became due a moment ago: the task that keeps time does not clear them again.
@@ -565,27 +556,21 @@ class EventReader(Generic[T]):
 
     def _note(self) -> None:
         """Pass on to the member how far events were returned."""
-        whole, self._whole = self._whole, None
-        if whole is not None and whole[0] in self._member.offsets:
-            self._member.advance(whole[0], whole[1].next_offset)
-        hand = self._hand
-        if hand is not None and (index := hand.rows.index) and hand.feed.segment in self._member.offsets:
-            self._member.advance(hand.feed.segment, hand.rows.offset(index))
+        cursor = self._cursor
+        if cursor is not None and cursor.feed.segment in self._member.offsets:
+            self._member.advance(cursor.feed.segment, cursor.after_last)
 
-    async def read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+    async def next_batch(self, timeout: float | None = None) -> EventBatch | None:
         """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
-        found = await self._next_hand(timeout)
-        return None if found is None else self.take_batch(found)
+        found = await self._find_events(timeout)
+        return None if found is None else self._all_events(found)
 
-    def take_batch(self, found: _Hand) -> SegmentEvents:
-        """Return all events that :meth:`load` has found. Any thread may call it."""
-        segment, batch, index = found.feed.segment, found.rows.batch, found.rows.index
-        if index:
-            batch = batch.after(index)
-        self._taken = segment, batch.base_offset
-        self._whole = segment, batch
-        self._drop_hand()
-        return SegmentEvents(segment, batch)
+    def _all_events(self, found: _Cursor) -> EventBatch:
+        """Return all events that :meth:`_find` has found; in any thread."""
+        batch, index = found.rows.batch, found.rows.index
+        found.whole = True
+        self._clear_rows()
+        return batch.after(index) if index else batch
 
     def __aiter__(self) -> Self:
         return self
@@ -597,47 +582,26 @@ class EventReader(Generic[T]):
         first = self._event_in_time()
         if first is not None:
             return first
-        found = await self._next_hand(None)
+        found = await self._find_events(None)
         if found is None:
             raise StopAsyncIteration
         return self._first_event(found)
 
-    async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
+    async def batches(self) -> AsyncGenerator[EventBatch, None]:
         """Iterate over all events in batches::
 
         async for batch in reader.batches():
             print(batch.segment, len(batch))
         """
-        while (found := await self.read_batch()) is not None:
+        while (found := await self.next_batch()) is not None:
             yield found
 
-    async def load(self, timeout: float | None = None) -> _Hand | ReachedCheckpoint | None:
-        """Do what :meth:`read_event` does, for the blocking reader, which makes the event by :meth:`take`.
-
-        A checkpoint is returned again, until the caller has been told of it in :meth:`telling`.
-        """
-        return await self._more(timeout)
-
-    @contextmanager
-    def telling(self) -> Iterator[None]:
-        """Surrounds telling the caller of the checkpoint that :meth:`load` has returned; in any thread."""
-        self._is_telling = True
-        try:
-            yield
-            self._reached = None
-        finally:
-            self._is_telling = False
-
-    def take(self, found: _Hand) -> Event[T]:
-        """Return the first event that :meth:`load` has found. Any thread may call it."""
-        return self._first_event(found)
-
-    async def _next_hand(self, timeout: float | None) -> _Hand | None:
-        """Find a batch to return events from, and tell of checkpoints before it; None after the timeout."""
+    async def _find_events(self, timeout: float | None) -> _Cursor | None:
+        """Find events, and tell the caller of the checkpoints before them; None after the timeout."""
         left = timeout
         began = trio.current_time()
-        while isinstance(found := await self._more(left), ReachedCheckpoint):
-            with self.telling():
+        while isinstance(found := await self._find(left), ReachedCheckpoint):
+            with found.telling():
                 if self._on_checkpoint is not None:
                     result = self._on_checkpoint(found.name)
                     if inspect.isawaitable(result):
@@ -648,34 +612,34 @@ class EventReader(Generic[T]):
 
     # --- the work of a call ---------------------------------------------------------------------
 
-    async def _more(self, timeout: float | None) -> _Hand | ReachedCheckpoint | None:
-        """Find a batch to return events from, or what precedes the next event; None after the timeout."""
+    async def _find(self, timeout: float | None = None) -> _Cursor | ReachedCheckpoint | None:
+        """Find the next events, or the checkpoint before them; None after the timeout. For the facades, too.
+
+        A checkpoint is found again until the caller has been told of it.
+        """
         if timeout is not None:
             check_seconds("timeout", timeout, zero=True, infinite=True)
-        if self._reading or self._is_telling:
+        reached = self._reached
+        if self._reading or (reached is not None and reached.being_told):
             who = "another call is reading" if self._reading else "on_checkpoint or another call is reading"
             raise ConcurrentUseError(f"{who} with reader {self.reader_id} of group {self.group}")
         link = self._open_link()
-        if self._reached is not None:
+        if reached is not None and not reached.told:
             await trio.lowlevel.checkpoint()
-            return self._reached
+            return reached
         self._reading = True
         try:
             self._note()
-            self._taken = None
-            self._stride = 1
-            if self._hand is not None:
-                self._hand.asked = self._hand.rows.index
+            cursor = self._cursor
+            if cursor is not None and cursor.exhausted:
+                self._move(None)
+                cursor.feed.room.set()
+            elif cursor is not None:
+                self._move(_Cursor(cursor.feed, cursor.rows))
             deadline = float("inf") if timeout is None else trio.current_time() + timeout
             while True:
-                if self._left:
-                    # Another task has closed the reader.
-                    self._open_link()
-                if self._hand is not None and self._hand.rows.exhausted:
-                    self._drop_hand()
-                if self._hand is None and self._source is not None:
-                    self._source.room.set()
-                    self._source = None
+                # Another task may have closed the reader.
+                self._open_link()
                 if self._member.busy or monotonic() >= self._next_round:
                     checkpoint = await self._round(link)
                     # Closed meanwhile, it has left the group: what it would give out may be another's by now.
@@ -683,11 +647,11 @@ class EventReader(Generic[T]):
                     if checkpoint is not None:
                         self._reached = ReachedCheckpoint(checkpoint)
                         return self._reached
-                hand = self._ready_hand()
-                if hand is not None:
+                cursor = self._cursor or self._next_cursor()
+                if cursor is not None:
                     await trio.lowlevel.checkpoint()
                     self._open_link()
-                    return hand
+                    return cursor
                 if self._member.busy:
                     continue
                 if self._member.end_of_data or trio.current_time() >= deadline:
@@ -700,7 +664,7 @@ class EventReader(Generic[T]):
     async def _wait(self, deadline: float) -> None:
         """Wait until something has arrived, or a round of the group is due."""
         self._wake = trio.Event()
-        if self._left or any(feed.has_something for feed in self._feeds.values()):
+        if self._closed or any(feed.has_something for feed in self._feeds.values()):
             return
         until_round = trio.current_time() + self._next_round - monotonic()
         with trio.move_on_at(min(deadline, until_round)):
@@ -744,8 +708,8 @@ class EventReader(Generic[T]):
             feed = self._feeds.pop(segment)
             feed.scope.cancel()
             feed.room.set()
-            if self._hand is not None and feed is self._hand.feed:
-                self._drop_hand()
+            if self._cursor is not None and feed is self._cursor.feed:
+                self._move(None)
         lost.clear()
         for segment, offset in offsets.items():
             if segment not in self._feeds:
@@ -754,8 +718,8 @@ class EventReader(Generic[T]):
         for feed in self._feeds.values():
             feed.reader.chunk_bytes = chunk_bytes
 
-    def _drop_hand(self) -> None:
-        self._hand = None
+    def _move(self, cursor: _Cursor | None) -> None:
+        self._cursor = cursor
         self._clear_rows()
 
     def _chunk_bytes(self) -> int:
@@ -797,10 +761,8 @@ class EventReader(Generic[T]):
                         feed.room = trio.Event()
                         await feed.room.wait()
 
-    def _ready_hand(self) -> _Hand | None:
-        """Return a batch to return events from, if there is one; handle segments that ended or failed."""
-        if self._hand is not None:
-            return self._hand
+    def _next_cursor(self) -> _Cursor | None:
+        """Move to the next batch, if there is one; handle segments that ended or failed."""
         for segment, feed in list(self._feeds.items()):
             if not feed.has_something or segment not in self._feeds:
                 continue
@@ -808,13 +770,12 @@ class EventReader(Generic[T]):
             self._feeds[segment] = self._feeds.pop(segment)
             if feed.ready:
                 batch = feed.ready.popleft()
-                if batch.ends_at is None:
-                    # The caller finds its events while it uses them; to parse more, they would be needed now.
-                    self._source = feed
-                else:
+                if batch.ends_at is not None:
+                    # Else the caller finds its events while it uses them; to parse more, they would be needed
+                    # now.
                     feed.room.set()
-                self._hand = _Hand(feed, batch, self._deserialize)
-                return self._hand
+                self._move(_Cursor(feed, batch.rows(BareEvent, self._deserialize)))
+                return self._cursor
             if feed.failure is not None:
                 self._failed(feed, feed.failure)
             else:

@@ -26,7 +26,7 @@ from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, Event
 from pravega_wire.serializers import Serializer, preparing, total
 from pravega_wire.stream.batch import segment_infos
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event, SegmentEvents
+from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.support.checks import check_bytes, check_seconds, check_serializer
 from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated
@@ -49,7 +49,6 @@ class _Batch:
     """Events of a segment. The caller sets ``used`` when it needs them no more."""
 
     segment_id: int
-    segment: str
     events: EventBatch
     used: trio.Event = field(default_factory=trio.Event)
 
@@ -158,7 +157,7 @@ class _Segments:
                     while (batch := await events.next_batch()) is not None:
                         if self._prepare is not None:
                             await self._prepare(batch.to_list())
-                        item = _Batch(segment_id, target.name, batch)
+                        item = _Batch(segment_id, batch)
                         await self._send.send(item)
                         # The caller finds the events while it uses them; to parse more, they would be needed
                         # now.
@@ -234,9 +233,7 @@ class _Hand:
 
     def __init__(self, item: _Batch, deserialize: Callable[[bytes], Any] | None) -> None:
         self.item = item
-        self.rows: EventRows[Event[Any]] = item.events.rows(
-            BareEvent, (item.segment, item.events.base_offset), deserialize
-        )
+        self.rows: EventRows[Event[Any]] = item.events.rows(BareEvent, deserialize)
         self.whole = False
 
     @property
@@ -381,7 +378,7 @@ class StreamFollower(Generic[T]):
                 # Another call has gone on.
                 return
 
-    async def read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+    async def next_batch(self, timeout: float | None = None) -> EventBatch | None:
         """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
         found = await self._more(timeout)
         return None if found is None else self.take_batch(found)
@@ -398,13 +395,13 @@ class StreamFollower(Generic[T]):
             raise StopAsyncIteration
         return self.take(found)
 
-    async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
+    async def batches(self) -> AsyncGenerator[EventBatch, None]:
         """Iterate over all events in batches::
 
         async for batch in follower.batches():
             print(batch.segment, len(batch))
         """
-        while (found := await self.read_batch()) is not None:
+        while (found := await self.next_batch()) is not None:
             yield found
 
     async def load(self, timeout: float | None = None) -> _Hand | None:
@@ -416,12 +413,12 @@ class StreamFollower(Generic[T]):
         self._rows = found.rows.take(sys.maxsize)
         return next(self._rows)
 
-    def take_batch(self, found: _Hand) -> SegmentEvents:
+    def take_batch(self, found: _Hand) -> EventBatch:
         """Return all events that :meth:`load` has found. Any thread may call it."""
         batch, index = found.item.events, found.rows.index
         found.whole = True
         self._rows = iter(())
-        return SegmentEvents(found.item.segment, batch.after(index) if index else batch)
+        return batch.after(index) if index else batch
 
     # --- the work of a call ---------------------------------------------------------------------
 

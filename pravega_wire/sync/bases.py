@@ -31,7 +31,7 @@ from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
 from pravega_wire.stream.arrow import is_arrow
 from pravega_wire.stream.client import StreamName
-from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import Event, ReachedCheckpoint
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
@@ -62,7 +62,6 @@ __all__ = [
     "ByteStreamReader",
     "ByteStreamWriter",
     "Closable",
-    "EventBatchesBase",
     "EventReaderBase",
     "Handle",
     "PravegaClientBase",
@@ -518,17 +517,10 @@ class TransactionBase(WriterBase):
 # --- reading --------------------------------------------------------------------------------------
 
 
-class EventBatchesBase(Closable):
+class RangesReaderBase(Closable):
     """The base of readers of ranges."""
 
     def __iter__(self) -> Iterator[EventBatch]:
-        return _OneThread(_each(self.next_batch))  # type: ignore[attr-defined]  # made from the twin's
-
-
-class RangesReaderBase(Closable):
-    """The base of readers of several ranges."""
-
-    def __iter__(self) -> Iterator[SegmentEvents]:
         return _OneThread(_each(self.next_batch))  # type: ignore[attr-defined]  # made from the twin's
 
 
@@ -696,7 +688,7 @@ class StreamFollowerBase(Closable, Generic[T]):
         found = self._portal.call(self._twin.load, timeout)
         return None if found is None else self._twin.take(found)
 
-    def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+    def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
         found = self._portal.call(self._twin.load, timeout)
         return None if found is None else self._twin.take_batch(found)
 
@@ -712,8 +704,8 @@ class StreamFollowerBase(Closable, Generic[T]):
                 return
             yield self._twin.take(found)
 
-    def _batches(self) -> Generator[SegmentEvents, None, None]:
-        return _OneThread(_each(self._read_batch))
+    def _batches(self) -> Generator[EventBatch, None, None]:
+        return _OneThread(_each(self._next_batch))
 
 
 # --- reader groups --------------------------------------------------------------------------------
@@ -788,18 +780,18 @@ class EventReaderBase(Handle, Generic[T]):
             return event
         found = self._load(timeout)
         # The event is deserialized in this thread.
-        return None if found is None else self._twin.take(found)
+        return None if found is None else self._twin._first_event(found)
 
-    def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+    def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
         found = self._load(timeout)
-        return None if found is None else self._twin.take_batch(found)
+        return None if found is None else self._twin._all_events(found)
 
     def _load(self, timeout: float | None = None) -> Any:
         """Find events, and tell of the checkpoints before them."""
         left = timeout
         began = time.monotonic()
-        while isinstance(found := self._portal.call(self._twin.load, left), ReachedCheckpoint):
-            with self._twin.telling():
+        while isinstance(found := self._portal.call(self._twin._find, left), ReachedCheckpoint):
+            with found.telling():
                 if self._on_checkpoint is not None:
                     result = self._on_checkpoint(found.name)
                     if inspect.isawaitable(result):
@@ -818,10 +810,10 @@ class EventReaderBase(Handle, Generic[T]):
             found = self._load()
             if found is None:
                 return
-            yield self._twin.take(found)
+            yield self._twin._first_event(found)
 
-    def _batches(self) -> Generator[SegmentEvents, None, None]:
-        return _OneThread(_each(self._read_batch))
+    def _batches(self) -> Generator[EventBatch, None, None]:
+        return _OneThread(_each(self._next_batch))
 
 
 async def _awaited(result: Awaitable[object]) -> object:

@@ -37,15 +37,15 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Reading events",
         "Reads between two positions, without coordination, and the positions themselves.",
         (
-            "StreamReader", "StreamFollower", "EventRangeReader", "RangesReader", "EventBatch",
-            "SegmentRange", "StreamCut", "CutOrder", "EventPointer", "BoundaryIndex", "LeadingPart",
+            "RangesReader", "StreamFollower", "EventBatch", "SegmentRange", "StreamCut", "CutOrder",
+            "EventPointer", "BoundaryIndex", "LeadingPart",
         ),
     ),
     "reader-groups": (
         "Reader groups",
         "Readers that share the segments of streams, checkpoints and event time.",
         (
-            "ReaderGroup", "ReaderGroupConfig", "RetentionType", "EventReader", "Event", "SegmentEvents",
+            "ReaderGroup", "ReaderGroupConfig", "RetentionType", "EventReader", "Event",
             "Position", "Checkpoint", "OutstandingCheckpoint", "OnlineReader",
             "OnlineReaders", "ReaderGroupMetrics", "TimeWindow", "Watermark", "WatermarkSegment",
             "WatermarkAssigner", "EventTimeOrder",

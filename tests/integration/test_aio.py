@@ -17,11 +17,11 @@ import pytest
 import uvloop
 
 from pravega_wire import (
+    EventBatch,
     PravegaConfig,
     ReaderGroupConfig,
     ScalingPolicy,
     ScopedStream,
-    SegmentEvents,
     StateFormat,
     StreamConfiguration,
     TxnStatus,
@@ -197,10 +197,10 @@ def test_a_reader_group(config: PravegaConfig, run: Callable[[Main], Any]) -> No
                     assert names == ["mine"]
                 async with group.reader("two", numbers) as reader:
                     while len(found) < 3000:
-                        batch = await reader.read_batch()
+                        batch = await reader.next_batch()
                         assert batch is not None
                         found += map(int, batch)
-                    assert await reader.read_batch(0) is None
+                    assert await reader.next_batch(0) is None
                     assert (await group.metrics()).unassigned == 0
                 counts = group.segment_counts()
                 assert await anext(counts) == 3
@@ -423,7 +423,7 @@ def test_cancelling_a_read_that_waits(config: PravegaConfig, run: Callable[[Main
                     assert not calls
                     with pytest.raises(TimeoutError):
                         async with asyncio.timeout(0.01):
-                            await reader.read_batch()
+                            await reader.next_batch()
                     await (await writer.write_event(b"%d" % number)).wait()
                     event = await anext(reader)
                     assert event.value == b"%d" % number
@@ -447,7 +447,7 @@ def test_no_event_is_lost_by_cancelling(config: PravegaConfig, run: Callable[[Ma
                 turn = 0
                 while len(found) < 40:
                     turn += 1
-                    task = asyncio.create_task(reader.read_event() if turn % 2 else reader.read_batch())
+                    task = asyncio.create_task(reader.read_event() if turn % 2 else reader.next_batch())
                     for _ in range(turn % 50):
                         await asyncio.sleep(0)
                     task.cancel()
@@ -459,7 +459,7 @@ def test_no_event_is_lost_by_cancelling(config: PravegaConfig, run: Callable[[Ma
                         else:
                             continue
                     assert got is not None
-                    found += list(got) if isinstance(got, SegmentEvents) else [got.value]
+                    found += list(got) if isinstance(got, EventBatch) else [got.value]
             assert found == [b"%d" % n for n in range(40)]
             reading = client.read_events("s")
             again: list[bytes] = []

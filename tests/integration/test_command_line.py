@@ -270,7 +270,7 @@ def test_groups(wire: Wire) -> None:
             await reader.read_event()
             # Only the reader's program could answer.
             await group._change(lambda state: [CreateCheckpoint("stuck")])
-            reader._closed = True
+            reader._left = True
             reader._nursery.cancel_scope.cancel()  # type: ignore[union-attr]
             await reader._nursery_manager.__aexit__(None, None, None)
 

@@ -209,7 +209,7 @@ async def test_batches(config: PravegaConfig) -> None:
         found: list[int] = []
         async with client.follow_events("t", max_buffered_bytes=1) as events:
             found.append(int((await anext(events)).value))
-            batch = await events.read_batch()
+            batch = await events.next_batch()
             assert batch is not None
             found += map(int, batch)
             cut = events.cut
@@ -219,7 +219,7 @@ async def test_batches(config: PravegaConfig) -> None:
             async for batch in events.batches():
                 found += map(int, batch)
             check_order(found, 1000)
-            assert await events.read_batch() is None
+            assert await events.next_batch() is None
             assert await events.read_event() is None
 
 
@@ -438,7 +438,7 @@ def test_blocking(config: PravegaConfig) -> None:
         client.create_stream("quiet")
         with client.follow_events("quiet") as quiet:
             assert quiet.read_event(timeout=0.01) is None
-            assert quiet.read_batch(timeout=0.01) is None
+            assert quiet.next_batch(timeout=0.01) is None
             assert repr(quiet) == f"<StreamFollower of {config.scope}/quiet, open, 1 segments>"
             # Another thread may not read at the same time, and gets its error.
             errors: list[BaseException] = []

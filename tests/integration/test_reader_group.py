@@ -18,6 +18,7 @@ import trio.testing
 from pravega_wire import (
     Checkpoint,
     Event,
+    EventBatch,
     EventPointer,
     EventReader,
     EventTimeOrder,
@@ -28,7 +29,6 @@ from pravega_wire import (
     RetentionType,
     ScalingPolicy,
     ScopedStream,
-    SegmentEvents,
     StreamConfiguration,
     StreamCut,
     WatermarkAssigner,
@@ -222,17 +222,17 @@ async def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
                     assert isinstance(item, Event)
                     seen.append(item.value)
                     pointers.append(item.pointer)
-                found = await reader.read_batch()
-                assert isinstance(found, SegmentEvents)
+                found = await reader.next_batch()
+                assert isinstance(found, EventBatch)
                 seen += found
                 pointers += found.pointers()
                 assert list(islice(kept, 1)) == []
                 async for batch in reader.batches():
-                    assert batch.events.to_arrow().to_pylist() == list(batch)
+                    assert batch.to_arrow().to_pylist() == list(batch)
                     seen += batch
                     pointers += batch.pointers()
                 assert reader.end_of_data
-                assert await reader.read_batch() is None
+                assert await reader.next_batch() is None
             assert_exactly(seen, 2000)
             for index in range(0, 2000, 97):
                 assert await client.fetch_event(pointers[index]) == seen[index]
@@ -336,7 +336,7 @@ async def test_checkpoints_are_not_counted_as_events(config: PravegaConfig) -> N
                         assert await reader.read_event(0.1) is None
             # A cancelled callback is called again, too.
             failing = False
-            assert await reader.read_batch(0.1) is None
+            assert await reader.next_batch(0.1) is None
             while not complete:
                 assert await reader.read_event(0.1) is None
             # Whatever failed, it was still outstanding; and it is told once when all went well.
@@ -375,7 +375,7 @@ async def test_checkpoints_are_not_counted_as_events_in_other_clients(
                         except ValueError:
                             # Nothing is read over it: it is told again.
                             continue
-                    while (batch := reader.read_batch(1)) is not None:
+                    while (batch := reader.next_batch(1)) is not None:
                         count += len(batch)
             return count
 
@@ -393,7 +393,7 @@ async def test_checkpoints_are_not_counted_as_events_in_other_clients(
                             count += await reader.read_event(0.1) is not None
                         except ValueError:
                             continue
-                    while (batch := await reader.read_batch(1)) is not None:
+                    while (batch := await reader.next_batch(1)) is not None:
                         count += len(batch)
             return count
 
@@ -1551,8 +1551,8 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
                 for number, event in enumerate(reader):
                     seen.append(event.value)
                     if number == 20:
-                        found = reader.read_batch()
-                        assert isinstance(found, SegmentEvents)
+                        found = reader.next_batch()
+                        assert isinstance(found, EventBatch)
                         seen += found
                     if number == 60:
                         break

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import aclosing
 from itertools import pairwise
 from typing import Any
@@ -10,10 +12,17 @@ from typing import Any
 import pytest
 import trio
 
-from pravega_wire import PravegaClient, PravegaConfig, RangesReader, SegmentRange, open_client, sync
+from pravega_wire import (
+    EventBatch,
+    PravegaClient,
+    PravegaConfig,
+    RangesReader,
+    SegmentRange,
+    aio,
+    open_client,
+    sync,
+)
 from pravega_wire.errors import ClosedError, DataLossError, InvalidArgumentError, TruncatedInputError
-from pravega_wire.segment.reader import EventRangeReader
-from pravega_wire.stream.batch import StreamReader
 from tests.faults.support import assert_exactly, event_of, scale_to
 
 EVENTS = 30_000
@@ -63,7 +72,7 @@ async def test_without_order_pieces_of_a_segment_are_read_together(config: Prave
         events: list[bytes] = []
         async with client.read_ranges(ranges, at_once=5, ordered=False) as batches:
             async for batch in batches:
-                offsets[batch.segment].append(batch.events.base_offset)
+                offsets[batch.segment].append(batch.base_offset)
                 events += batch
         assert sorted(events) == sorted(event_of(number)[0] for number in range(EVENTS))
         (found,) = offsets.values()
@@ -196,7 +205,7 @@ async def test_the_three_ways_of_reading_are_used_alike(config: PravegaConfig, k
             await writer.write_events([bytes(1000)] * 5000)
         ranges = await client.segment_ranges("t")
 
-        def reading() -> EventRangeReader | StreamReader | RangesReader:
+        def reading() -> RangesReader:
             match kind:
                 case "range":
                     return client.read_range(ranges[0])
@@ -226,6 +235,73 @@ async def test_the_three_ways_of_reading_are_used_alike(config: PravegaConfig, k
     with pytest.raises(ClosedError):
         while await left.next_batch() is not None:
             pass
+
+
+Found = dict[str, list[EventBatch]]
+
+
+def by_trio(config: PravegaConfig) -> Found:
+    async def main() -> Found:
+        async with open_client(config) as client:
+            return await by(client)
+
+    return trio.run(main)
+
+
+def by_asyncio(config: PravegaConfig) -> Found:
+    async def main() -> Found:
+        async with aio.open_client(config) as client:
+            return await by(client)
+
+    return asyncio.run(main())
+
+
+async def by(client: Any) -> Found:
+    ranges = await client.segment_ranges("t")
+    async with client.reader_group("g") as group, group.reader("r") as reader:
+        return {
+            "range": [batch for each in ranges async for batch in client.read_range(each)],
+            "ranges": [batch async for batch in client.read_ranges(ranges)],
+            "events": [batch async for batch in client.read_events("t")],
+            "follower": [batch async for batch in client.follow_events("t").batches()],
+            "group": [batch async for batch in reader.batches()],
+        }
+
+
+def by_threads(config: PravegaConfig) -> Found:
+    with sync.open_client(config) as client:
+        ranges = client.segment_ranges("t")
+        with client.reader_group("g") as group, group.reader("r") as reader:
+            return {
+                "range": [batch for each in ranges for batch in client.read_range(each)],
+                "ranges": list(client.read_ranges(ranges)),
+                "events": list(client.read_events("t")),
+                "follower": list(client.follow_events("t").batches()),
+                "group": list(reader.batches()),
+            }
+
+
+@pytest.mark.parametrize("read", [by_trio, by_threads, by_asyncio])
+def test_batches_of_every_reader_say_where_they_are(
+    config: PravegaConfig, read: Callable[[PravegaConfig], Found]
+) -> None:
+    with sync.open_client(config) as client:
+        client.create_stream("t", 2)
+        with client.event_writer("t") as writer:
+            for event, key in map(event_of, range(3000)):
+                writer.write_event(event, key)
+        client.seal_stream("t")
+        client.create_reader_group("g", "t")
+        stream = client.config.resolve("t")
+        for kind, batches in read(config).items():
+            assert_exactly((event for batch in batches for event in batch), 3000)
+            assert {batch.stream for batch in batches} == {stream}
+            assert {batch.segment for batch in batches} == {f"{stream}/{n}.#epoch.0" for n in range(2)}, kind
+            for batch in batches:
+                pointers = batch.pointers()
+                assert len(pointers) == len(batch)
+                for index in (0, -1):
+                    assert client.fetch_event(pointers[index]) == batch[index], kind
 
 
 @pytest.mark.smoke

@@ -26,7 +26,6 @@ from pravega_wire.protocol.events import (
 from pravega_wire.protocol.frames import FrameDecoder
 
 SEGMENT = "s/t/0.#epoch.0"
-PLACE = SEGMENT, 1000
 INT32 = st.integers(-(2**31), 2**31 - 1)
 
 
@@ -136,14 +135,15 @@ def used(batch: EventBatch, use: str) -> list[tuple[int, bytes]]:
         assert batch.next_offset == batch.base_offset + len(batch.buffer)
         payloads += iterator
     elif use == "as rows":
-        rows: EventRows[PlacedEvent[bytes]] = batch.rows(PlacedEvent, PLACE)
+        rows: EventRows[PlacedEvent[bytes]] = batch.rows(PlacedEvent)
         payloads, offsets = [], []
         while True:
             more = list(rows.take(3))
             payloads += [event.value for event in more]
             offsets += [batch.base_offset + event._begin for event in more]
             assert rows.index == len(payloads)
-            assert all(event.length == 8 + len(event.value) and event._place is PLACE for event in more)
+            assert all(event.length == 8 + len(event.value) for event in more)
+            assert {event._place for event in more} <= {(SEGMENT, batch.base_offset)}
             if not more:
                 break
         assert rows.exhausted
@@ -174,7 +174,7 @@ def test_another_thread_may_look_at_any_time(sizes: list[int], use: Callable[[Ev
     for look, result in zip(looks, expected, strict=True):
         lines = 0
         while True:
-            batch = EventBatch.unsplit(memoryview(data + b"\0\0\0"), 1000)
+            batch = EventBatch.unsplit(SEGMENT, memoryview(data + b"\0\0\0"), 1000)
             found: list[object] = []
             before_line(
                 lines, lambda batch=batch, look=look, found=found: found.append(look(batch)), use, batch
@@ -228,11 +228,12 @@ def test_rows_are_given_out_in_order(
 ) -> None:
     payloads = [bytes([number]) * length for number, length in enumerate(lengths)]
     data = b"".join(map(frame_event, payloads))
-    whole, _, _ = parse_events(data, 1000)
+    whole, _, _ = parse_events(data, 1000, segment=SEGMENT)
     skipped = min(skipped, len(payloads))
     batch, payloads = whole.after(skipped), payloads[skipped:]
     if more is not None and payloads:
-        batch = EventBatch.unsplit(memoryview(data[batch.base_offset - 1000 :] + more), batch.base_offset)
+        rest = memoryview(data[batch.base_offset - 1000 :] + more)
+        batch = EventBatch.unsplit(SEGMENT, rest, batch.base_offset)
     calls: Iterator[int] = iter(range(len(payloads)))
 
     def deserialize(payload: bytes) -> bytearray:
@@ -240,7 +241,7 @@ def test_rows_are_given_out_in_order(
             raise Refused
         return bytearray(payload)
 
-    rows: EventRows[PlacedEvent[Any]] = batch.rows(PlacedEvent, PLACE, deserialize if bad else None)
+    rows: EventRows[PlacedEvent[Any]] = batch.rows(PlacedEvent, deserialize if bad else None)
     assert rows.index == 0
     found: list[tuple[int, bytes] | None] = []
     number = 0
@@ -250,7 +251,7 @@ def test_rows_are_given_out_in_order(
             for event in rows.take(takes[number % len(takes)]):
                 assert rows.offset(rows.index - 1) == batch.base_offset + event._begin
                 assert event.length == 8 + len(event.value)
-                assert event._place is PLACE
+                assert event._place == (SEGMENT, batch.base_offset)
                 found.append((batch.base_offset + event._begin, bytes(event.value)))
             assert rows.index - before <= takes[number % len(takes)]
         except Refused:
@@ -266,8 +267,8 @@ def test_rows_are_given_out_in_order(
 def test_rows_continue_after_an_interrupt(split: bool) -> None:
     payloads = [bytes(length) for length in range(20)]
     data = b"".join(map(frame_event, payloads))
-    batch = parse_events(data)[0] if split else EventBatch.unsplit(memoryview(data), 0)
-    rows: EventRows[PlacedEvent[bytes]] = batch.rows(PlacedEvent, PLACE)
+    batch = parse_events(data)[0] if split else EventBatch.unsplit(SEGMENT, memoryview(data), 0)
+    rows: EventRows[PlacedEvent[bytes]] = batch.rows(PlacedEvent)
     taken = rows.take(16)
     assert [next(taken).value for _ in range(3)] == payloads[:3]
     assert rows._made is not None
@@ -338,7 +339,7 @@ class Kept:
 for count in (1, 10, 1000):
     for _ in range(20):
         try:
-            interrupted(EventBatch(memoryview(framed * count), 0, len(framed)))
+            interrupted(EventBatch("", memoryview(framed * count), 0, len(framed)))
         except ValueError as error:
             kept = Kept()
             kept.error, kept.kept = error, kept

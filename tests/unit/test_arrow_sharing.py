@@ -18,7 +18,7 @@ PAYLOADS = [b"a reading that is longer than twelve bytes: %d" % number for numbe
 
 def batch_of(payloads: list[bytes]) -> EventBatch:
     framed = b"".join(pack(">ii", 0, len(each)) + each for each in payloads)
-    return EventBatch.unsplit(memoryview(framed), 0)
+    return EventBatch.unsplit("s/t/0.#epoch.0", memoryview(framed), 0)
 
 
 def payload_buffers(column: Any) -> list[int]:

@@ -79,7 +79,6 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.protocol.events import EventBatch, frame_event
-from pravega_wire.stream.event_reader import SegmentEvents
 from pravega_wire.stream.watermarks import place_before
 from pravega_wire.support import trouble
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
@@ -1046,20 +1045,28 @@ def test_the_rate_is_kept() -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def batch(*events: bytes, base: int = 100) -> SegmentEvents:
+def batch(*events: bytes, base: int = 100) -> EventBatch:
     data = b"".join(map(frame_event, events))
     begins: Any = [0]
     for each in events:
         begins.append(begins[-1] + 8 + len(each))
-    return SegmentEvents("mill/pressure/2.#epoch.1", EventBatch(memoryview(data), base, array("i", begins)))
+    return EventBatch("mill/pressure/2.#epoch.1", memoryview(data), base, array("i", begins))
+
+
+class KeptBatches:
+    def __init__(self) -> None:
+        self.batches: list[EventBatch] = []
+
+    def take(self, found: EventBatch) -> None:
+        self.batches.append(found)
 
 
 class Kept:
     def __init__(self) -> None:
         self.events: list[bytes] = []
 
-    def take(self, found: SegmentEvents) -> None:
-        self.events += found.events
+    def take(self, found: EventBatch) -> None:
+        self.events += found
 
 
 @given(st.lists(st.lists(st.binary(max_size=3), min_size=1)), st.integers(1, 20))
@@ -1087,15 +1094,21 @@ def test_the_last_events(batches: list[list[bytes]], count: int) -> None:
 
 
 def test_the_last_events_are_where_they_were() -> None:
-    whole = EventBatch(memoryview(frame_event(b"ab") * 3), 100, 10)
-    found = reading.last_of(whole, 2)
-    assert (list(found), found.base_offset, [*found.begins]) == ([b"ab", b"ab"], 110, [0, 10, 20])
-    mixed = reading.last_of(batch(b"a", b"bc", b"d").events, 2)
-    assert (list(mixed), mixed.base_offset, [*mixed.begins]) == ([b"bc", b"d"], 109, [0, 10, 19])
+    whole = EventBatch("mill/pressure/2.#epoch.1", memoryview(frame_event(b"ab") * 3), 100, 10)
+    for each, offset, expected in (
+        (whole, 110, [b"ab", b"ab"]),
+        (batch(b"a", b"bc", b"d"), 109, [b"bc", b"d"]),
+    ):
+        kept = KeptBatches()
+        last = reading.LastSink(kept, 2)
+        last.take(each)
+        last.end()
+        (found,) = kept.batches
+        assert (list(found), found.base_offset, found.segment) == (expected, offset, each.segment)
 
 
 def test_the_first_events_of_equal_size() -> None:
-    whole = EventBatch(memoryview(frame_event(b"ab") * 3), 0, 10)
+    whole = EventBatch("mill/pressure/2.#epoch.1", memoryview(frame_event(b"ab") * 3), 0, 10)
     assert list(reading.first_of(whole, 2)) == [b"ab", b"ab"]
     assert reading.first_of(whole, 3) is whole
 
@@ -1122,14 +1135,16 @@ def test_files_of_arrow(tmp_path: Path, format: str) -> None:
 
     path = tmp_path / "events"
     with reading.FileSink(path, format) as sink:
-        sink.take(SegmentEvents(batch().segment, reading.first_of(batch(b"a", b"bc", b"d").events, 2)))
-        sink.take(batch(b"\xff", base=7))
+        sink.take(reading.first_of(batch(b"a", b"bc", b"d"), 2))
+        last = reading.LastSink(sink, 2)
+        last.take(batch(b"gone", b"e", b"\xff", base=7))
+        last.end()
     table = pq.read_table(path) if format == "parquet" else pa.ipc.open_file(str(path)).read_all()
     assert table.to_pydict() == {
-        "event": [b"a", b"bc", b"\xff"],
-        "stream": ["mill/pressure"] * 3,
-        "segment_id": [segment_id(1, 2)] * 3,
-        "offset": [100, 109, 7],
+        "event": [b"a", b"bc", b"e", b"\xff"],
+        "stream": ["mill/pressure"] * 4,
+        "segment_id": [segment_id(1, 2)] * 4,
+        "offset": [100, 109, 19, 28],
     }
 
 

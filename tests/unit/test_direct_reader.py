@@ -18,7 +18,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_wire import ScopedStream, SegmentRange
+from pravega_wire import EventPointer, ScopedStream, SegmentRange
 from pravega_wire.errors import (
     AuthenticationError,
     ClosedError,
@@ -284,6 +284,8 @@ def test_a_batch_is_good_until_the_next_one() -> None:
         first = cast("EventBatch", reader.next_batch())
         expected = first.to_list()
         assert first.to_list() == expected == EVENTS[: len(expected)]
+        assert first.segment == reader.target.name
+        assert first.pointers()[0] == EventPointer(reader.target.name, 0, 8 + len(expected[0]))
         buffers = set()
         while (batch := reader.next_batch()) is not None:
             buffers.add(id(batch.buffer.obj))

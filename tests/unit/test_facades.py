@@ -33,7 +33,6 @@ def generator() -> ModuleType:
 
 GENERATOR = generator()
 INTERNAL: frozenset[str] = GENERATOR.INTERNAL
-NAMES: dict[str, str] = GENERATOR.NAMES
 
 HANDLES = [
     cls
@@ -76,10 +75,8 @@ def words(text: str | None) -> list[str]:
 
 
 def annotation(text: object) -> str:
-    """A type, with what the facades call otherwise."""
+    """A type, with what is otherwise in the facades."""
     result = str(text).strip("'\"")
-    for old, new in NAMES.items():
-        result = result.replace(old, new)
     result = re.sub(r"AsyncGenerator\[(.*), None\]|AsyncIterator\[(.*)\]", r"Items[\1\2]", result)
     result = re.sub(r"(?<!Async)Generator\[(.*), None, None\]", r"Items[\1]", result)
     return re.sub(r"AbstractAsyncContextManager\[(.*)\]", r"\1", result)
@@ -105,7 +102,7 @@ def test_there_are_classes_to_compare() -> None:
 
 @pytest.mark.parametrize("facade", [sync, aio], ids=lambda facade: facade.__name__)
 def test_exports_are_complete(facade: ModuleType) -> None:
-    wanted = {NAMES.get(cls.__name__, cls.__name__) for cls in HANDLES} | {"open_client"}
+    wanted = {cls.__name__ for cls in HANDLES} | {"open_client"}
     assert wanted <= set(facade.__all__)
     assert set(facade.__all__) - wanted <= {"DirectReader", "SchemaRegistry", "TableMapping"}
     for name in facade.__all__:
@@ -124,11 +121,9 @@ def test_exports_are_complete(facade: ModuleType) -> None:
 )
 def test_twins_are_alike(facade: ModuleType, cls: type) -> None:
     blocking = facade is sync
-    twin = getattr(facade, NAMES.get(cls.__name__, cls.__name__))
+    twin = getattr(facade, cls.__name__)
     theirs = members(twin)
-    # One class stands for the two that read batches of events.
-    shared = cls.__name__ in NAMES
-    assert shared or words(twin.__doc__) == words(cls.__doc__)
+    assert words(twin.__doc__) == words(cls.__doc__)
     wanted = members(cls)
     value: Any
     for name, value in wanted.items():
@@ -143,7 +138,7 @@ def test_twins_are_alike(facade: ModuleType, cls: type) -> None:
             documented = words(found.__doc__)
             # The time limit, and what is different between threads, may be said between them.
             rest = iter(documented)
-            assert shared or all(word in rest for word in words(value.__doc__)), where
+            assert all(word in rest for word in words(value.__doc__)), where
             assert is_async(found) == (is_async(value) and not blocking), where
         ours, given = parameters(value), parameters(found)
         if blocking and is_async(value) and "timeout" not in {each[0] for each in ours}:
@@ -159,6 +154,17 @@ def test_twins_are_alike(facade: ModuleType, cls: type) -> None:
         assert isinstance(theirs[name], property)
         bases = [each for each in cls.__mro__ if home_of(each).startswith("pravega_wire.")]
         assert any(f"self.{name}" in inspect.getsource(sys.modules[home_of(each)]) for each in bases), name
+
+
+@pytest.mark.parametrize("room", [pravega_wire, sync, aio], ids=lambda room: room.__name__)
+def test_ranges_have_one_reader_and_batches_one_type(room: ModuleType) -> None:
+    def returns(cls: type, name: str) -> str:
+        return str(inspect.signature(getattr(cls, name)).return_annotation)
+
+    for name in ("read_range", "read_ranges", "read_events"):
+        assert returns(room.PravegaClient, name) == "RangesReader"
+    for cls in (room.RangesReader, room.EventReader, room.StreamFollower):
+        assert returns(cls, "next_batch") == "EventBatch | None"
 
 
 def test_help_of_the_blocking_client_says_as_much() -> None:

@@ -154,8 +154,8 @@ async def _nearest(client: PravegaClient, stream: ScopedStream, wrong: SegmentRa
         last = part.start_offset
         async with client.read_ranges([part]) as batches:
             async for batch in batches:
-                for begin in batch.events.begins:
-                    offset = batch.events.base_offset + begin
+                for begin in batch.begins:
+                    offset = batch.base_offset + begin
                     if offset >= wrong.start_offset:
                         return min(last, offset, key=lambda each: abs(each - wrong.start_offset))
                     last = offset

@@ -9,7 +9,6 @@ from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,7 +18,7 @@ import trio
 from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.errors import DecodeError, InvalidArgumentError, MissingExtraError
 from pravega_wire.protocol.events import EventBatch, frame_event
-from pravega_wire.stream.event_reader import EventReader, SegmentEvents
+from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.naming import parse_segment_name
 from pravega_wire.values.positions import EventPointer
@@ -56,7 +55,7 @@ _ALONE_SECONDS: Final = 3.0
 class Sink(Protocol):
     """Takes the events that were read."""
 
-    def take(self, batch: SegmentEvents) -> None:
+    def take(self, batch: EventBatch) -> None:
         """Take some consecutive events of a segment."""
 
 
@@ -72,7 +71,7 @@ def first_of(batch: EventBatch, count: int) -> EventBatch:
     else:
         # Arrow takes positions of four bytes, which is what the positions have in buffers below 2 GiB.
         kept = array("i" if end < 1 << 31 else "q", begins[: count + 1])
-    return EventBatch(batch.buffer[:end], batch.base_offset, kept)
+    return EventBatch(batch.segment, batch.buffer[:end], batch.base_offset, kept)
 
 
 def check_limit(limit: int | None, option: str = "--limit") -> None:
@@ -105,37 +104,32 @@ class Written:
         """Whether the limit is reached."""
         return self._limit is not None and self.events >= self._limit
 
-    def take(self, batch: SegmentEvents) -> None:
+    def take(self, batch: EventBatch) -> None:
         """Pass on as many events as the limit allows."""
-        events = batch.events
         if self._limit is not None:
-            events = first_of(events, self._limit - self.events)
-        if not len(events):
+            batch = first_of(batch, self._limit - self.events)
+        if not len(batch):
             return
-        self._sink.take(SegmentEvents(batch.segment, events))
-        self.events += len(events)
-        self.bytes += events.nbytes
+        self._sink.take(batch)
+        self.events += len(batch)
+        self.bytes += batch.nbytes
 
 
-def json_record(
-    segment: str, offset: int, length: int, event: bytes, decode: Decoder | None = None
-) -> dict[str, Any]:
+def json_record(pointer: EventPointer, event: bytes, decode: Decoder | None = None) -> dict[str, Any]:
     """Return an event, and where it is, as a record for JSON.
 
-    :param segment: full name of the segment.
-    :param offset: offset of the event's header, bytes.
-    :param length: size of the event with its header, bytes.
+    :param pointer: where it is.
     :param event: the payload. If it is not UTF-8, ``event_base64`` has it instead of ``event``.
     :param decode: decodes the payload; ``value`` has the result instead.
     """
-    scope, stream, segment_id, _ = parse_segment_name(segment)
+    scope, stream, segment_id, _ = parse_segment_name(pointer.segment)
     record: dict[str, Any] = {
         "stream": f"{scope}/{stream}",
         "segment": segment_label(segment_id),
         "segment_id": segment_id,
-        "offset": offset,
-        "length": length,
-        "pointer": EventPointer(segment, offset, length).to_text(),
+        "offset": pointer.start_offset,
+        "length": pointer.length,
+        "pointer": pointer.to_text(),
     }
     if decode is not None:
         return record | {"value": _decoded(record["pointer"], event, decode)}
@@ -153,45 +147,41 @@ def _decoded(pointer: str, event: bytes, decode: Decoder) -> Any:
         raise DecodeError(f"event {pointer}: {error.message}") from error
 
 
-def _rows(batch: SegmentEvents) -> Iterator[tuple[int, int, bytes]]:
-    base = batch.events.base_offset
-    for (begin, end), event in zip(pairwise(batch.events.begins), batch.events, strict=True):
-        yield base + begin, end - begin, event
+def _records(batch: EventBatch, decode: Decoder | None) -> Iterator[dict[str, Any]]:
+    for pointer, event in zip(batch.pointers(), batch, strict=True):
+        yield json_record(pointer, event, decode)
 
 
-def as_raw(batch: SegmentEvents) -> bytes:
+def as_raw(batch: EventBatch) -> bytes:
     """Return payloads, each followed by a line feed."""
-    return b"".join(each + b"\n" for each in batch.events)
+    return b"".join(each + b"\n" for each in batch)
 
 
-def as_joined(batch: SegmentEvents) -> bytes:
+def as_joined(batch: EventBatch) -> bytes:
     """Return payloads with nothing between them."""
-    return b"".join(batch.events)
+    return b"".join(batch)
 
 
-def as_hex(batch: SegmentEvents) -> bytes:
+def as_hex(batch: EventBatch) -> bytes:
     """Return a line of hexadecimal digits for each event."""
-    return b"".join(each.hex().encode() + b"\n" for each in batch.events)
+    return b"".join(each.hex().encode() + b"\n" for each in batch)
 
 
-def as_json(batch: SegmentEvents, decode: Decoder | None = None) -> bytes:
+def as_json(batch: EventBatch, decode: Decoder | None = None) -> bytes:
     """Return a line of JSON for each event."""
-    lines = (json.dumps(json_record(batch.segment, *row, decode), ensure_ascii=False) for row in _rows(batch))
+    lines = (json.dumps(each, ensure_ascii=False) for each in _records(batch, decode))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def as_values(batch: SegmentEvents, decode: Decoder) -> bytes:
+def as_values(batch: EventBatch, decode: Decoder) -> bytes:
     """Return a line of JSON with the value of each event."""
-    lines = (
-        json.dumps(json_record(batch.segment, *row, decode)["value"], ensure_ascii=False)
-        for row in _rows(batch)
-    )
+    lines = (json.dumps(each["value"], ensure_ascii=False) for each in _records(batch, decode))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def show(
     format: str, *, joined: bool = False, decode: Decoder | None = None
-) -> Callable[[SegmentEvents], bytes]:
+) -> Callable[[EventBatch], bytes]:
     """Return the function that makes bytes of events in a text format.
 
     :param decode: decodes events of the schema registry.
@@ -214,24 +204,13 @@ class TextSink:
     :param show: makes bytes of events.
     """
 
-    def __init__(self, write: Callable[[bytes], object], show: Callable[[SegmentEvents], bytes]) -> None:
+    def __init__(self, write: Callable[[bytes], object], show: Callable[[EventBatch], bytes]) -> None:
         self._write = write
         self._show = show
 
-    def take(self, batch: SegmentEvents) -> None:
+    def take(self, batch: EventBatch) -> None:
         """Write some events."""
         self._write(self._show(batch))
-
-
-def last_of(batch: EventBatch, count: int) -> EventBatch:
-    """Return the last events of a batch."""
-    skip = len(batch) - count
-    if skip <= 0:
-        return batch
-    begins = batch.begins
-    start = begins[skip]
-    kept = begins.step if isinstance(begins, range) else array("q", [each - start for each in begins[skip:]])
-    return EventBatch(batch.buffer[start:], batch.base_offset + start, kept)
 
 
 class LastSink:
@@ -244,7 +223,7 @@ class LastSink:
     def __init__(self, sink: Sink, count: int) -> None:
         self._sink = sink
         self._count = count
-        self._kept: deque[SegmentEvents] = deque()
+        self._kept: deque[EventBatch] = deque()
         self._events = 0
 
     @property
@@ -252,7 +231,7 @@ class LastSink:
         """Never: the last events come last."""
         return False
 
-    def take(self, batch: SegmentEvents) -> None:
+    def take(self, batch: EventBatch) -> None:
         """Take some events; earlier ones are forgotten."""
         self._kept.append(batch)
         self._events += len(batch)
@@ -263,9 +242,8 @@ class LastSink:
         """Pass the last events on."""
         surplus = self._events - self._count
         for batch in self._kept:
-            events = batch.events if surplus <= 0 else last_of(batch.events, len(batch) - surplus)
+            self._sink.take(batch.after(max(0, surplus)))
             surplus = 0
-            self._sink.take(SegmentEvents(batch.segment, events))
         self._kept.clear()
         self._events = 0
 
@@ -286,7 +264,7 @@ class LateSink:
             self._sink = self._make()
         return self._sink
 
-    def take(self, batch: SegmentEvents) -> None:
+    def take(self, batch: EventBatch) -> None:
         """Write some events."""
         self.open().take(batch)
 
@@ -332,7 +310,7 @@ class FileSink(AbstractContextManager["FileSink"]):
         else:
             self._writer = pa.ipc.new_file(str(path), self._schema)
 
-    def take(self, batch: SegmentEvents) -> None:
+    def take(self, batch: EventBatch) -> None:
         """Write some events; small batches are collected."""
         pa = self._pa
         scope, stream, segment_id, _ = parse_segment_name(batch.segment)
@@ -340,10 +318,10 @@ class FileSink(AbstractContextManager["FileSink"]):
         self._waiting.append(
             pa.record_batch(
                 [
-                    batch.events.to_arrow(),
+                    batch.to_arrow(),
                     pa.array([f"{scope}/{stream}"] * count, pa.string()),
                     pa.array([segment_id] * count, pa.int64()),
-                    batch.events.offsets_arrow(),
+                    batch.offsets_arrow(),
                 ],
                 schema=self._schema,
             )
@@ -385,7 +363,7 @@ async def between(
     async with client.read_ranges(ranges) as batches:
         async for batch in batches:
             written.take(batch)
-            advance(len(batch.events.buffer))
+            advance(len(batch.buffer))
             if written.full:
                 return
 
@@ -399,7 +377,7 @@ async def follow(client: PravegaClient, cut: StreamCut, written: Written, on_tru
     :param on_truncated: what to do if data was truncated.
     """
     async with client.follow_events(cut.stream, cut, on_truncated=on_truncated) as events:
-        while (found := await events.read_batch()) is not None:
+        while (found := await events.next_batch()) is not None:
             written.take(found)
             if written.full:
                 return
@@ -436,6 +414,5 @@ async def from_group(
                 return given
             continue
         framed = frame_event(found.value)
-        batch = EventBatch(memoryview(framed), found.offset, len(framed))
-        written.take(SegmentEvents(found.segment, batch))
+        written.take(EventBatch(found.segment, memoryview(framed), found.offset, len(framed)))
     return True
