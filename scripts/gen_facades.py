@@ -38,16 +38,10 @@ NAMES = {"EventRangeReader": "EventBatches", "StreamReader": "EventBatches"}
 
 INTERNAL = frozenset(
     {
-        # called by the appenders
-        "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
-        # called on entering the context
-        "open",
         # how one reader closes another
         "close_nowait",
         # called by iterators to take items
         "at_hand", "load", "take", "take_batch", "telling",
-        # called by a synchronizer after a lost race
-        "read_news",
     }
 )  # fmt: skip
 """Names that are public in the async classes for the rest of the client, not for users."""

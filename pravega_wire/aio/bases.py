@@ -284,7 +284,7 @@ class RoutedWriterBase(_WriterBase):
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
@@ -320,7 +320,7 @@ class ByteStreamWriterBase(Handle):
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
@@ -359,7 +359,7 @@ class ByteStreamReaderBase(Closable):
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     def __aiter__(self) -> Self:
@@ -510,7 +510,7 @@ class StreamFollowerBase(Closable, Generic[T]):
     _twin: AsyncStreamFollower[T]
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     async def _read_event(self, timeout: float | None = None) -> Event[T] | None:

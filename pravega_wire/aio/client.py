@@ -1175,10 +1175,7 @@ class PravegaClient(PravegaClientBase):
 
 
 class RoutedWriter(RoutedWriterBase, Generic[Value]):
-    """Routes events to appenders. The base of the public writers; not used directly.
-
-    Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
-    """
+    """Routes events to appenders. The base of the public writers; not used directly."""
 
     _twin: AsyncRoutedWriter[Value]
 

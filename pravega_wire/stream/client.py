@@ -931,7 +931,7 @@ class PravegaClient:
         if staging_id is not None:
             check_uuid("staging_id", staging_id)
         segments = await self._transaction_segments(name, txn_id)
-        return await StagingWriter(self._core, name, segments, staging_id).open()
+        return await StagingWriter(self._core, name, segments, staging_id)
 
     @limited("merging staged events into a transaction on stream {}")
     async def merge_staging(

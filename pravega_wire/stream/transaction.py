@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Self, cast
 from uuid import UUID, uuid4
@@ -106,7 +106,9 @@ class _TransactionWriter(RoutedWriter[bytes]):
                 Route(
                     segment.low,
                     segment.high,
-                    SegmentAppender(core.stores, transaction_target(core, stream, segment, suffix), self),
+                    SegmentAppender(
+                        core.stores, transaction_target(core, stream, segment, suffix), self._owner
+                    ),
                 )
                 for segment in segments
             ]
@@ -116,7 +118,7 @@ class _TransactionWriter(RoutedWriter[bytes]):
         for appender in self._appenders():
             self._start(appender)
 
-    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+    async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """The transaction has ended, so a segment takes no more events: fail its events with the reason."""
         if self._why_closed is not None and self._error is None:
             try:
@@ -127,7 +129,7 @@ class _TransactionWriter(RoutedWriter[bytes]):
             else:
                 why.__cause__ = error
                 error = why
-        await super().sealed(appender, error)
+        await super()._sealed(appender, error)
 
 
 def transaction_target(
@@ -654,8 +656,8 @@ class StagingWriter(_TransactionWriter):
         length, crc32 = self._sent[appender]
         self._sent[appender] = StagedBytes(length + len(framed), zlib.crc32(framed, crc32))
 
-    async def open(self) -> Self:
-        """Create the segments; ``async with`` does this.
+    async def __aenter__(self) -> Self:
+        """Create the segments.
 
         :raises InvalidArgumentError: the staging id was used before, so its segments hold events of another
             attempt.
@@ -718,8 +720,8 @@ class StagingWriter(_TransactionWriter):
             f"{self.events_acknowledged} of {self.events_written} events stored>"
         )
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
