@@ -335,9 +335,12 @@ class EventWriter(RoutedWriter[Value]):
                 raise no_successors(stream, segment_id, self._core.stores.operation_timeout)
 
     async def aclose(self) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
 
         After a failure of the writer, it closes without flushing.
+
+        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
+        without an acknowledgement are stored.
 
         :raises PravegaError: the flush failed.
         """

@@ -606,6 +606,9 @@ class RoutedWriter(Generic[Value]):
     async def flush(self) -> None:
         """Wait until every event written before this call is stored.
 
+        If this call is cancelled, the written events stay queued and may still be stored. Flush again to find
+        out.
+
         :raises PravegaError: the writer failed. The events may or may not be stored.
         """
         self._check()

@@ -323,6 +323,9 @@ class Transaction(Generic[Value]):
 
         The events become visible only with :meth:`commit`.
 
+        If this call is cancelled, the written events stay queued and may still be stored. Flush again to find
+        out.
+
         :raises TransactionNotOpenError: the transaction was committed or aborted elsewhere.
         """
         if self._writer is None:
@@ -366,9 +369,10 @@ class Transaction(Generic[Value]):
         transaction may stay COMMITTING forever, so that readers never see the events. :meth:`wait_committed`
         reports that.
 
-        If this is cancelled during the flush, the commit has not been sent: call it again inside the ``async
-        with`` block, because leaving the block aborts the transaction. If it is cancelled later, the
-        transaction may be committed, and leaving the block does not abort it.
+        If this call is cancelled during the flush, the commit has not been sent: call it again inside the
+        ``async with`` block, because leaving the block aborts the transaction. After the flush, the
+        transaction may be committed: check :meth:`status`. Committing again is harmless, and leaving the
+        block does not abort the transaction.
 
         :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
             writer contain no earlier events. The server makes watermarks of such times.
@@ -409,6 +413,9 @@ class Transaction(Generic[Value]):
     async def abort(self) -> None:
         """Discard the events. Does nothing if the transaction is already aborted.
 
+        If this call is cancelled, the transaction may still be aborted. If it is not, the server aborts it
+        when its lease expires.
+
         :raises TransactionNotOpenError: the transaction is committed.
         """
         self._finish()
@@ -423,6 +430,8 @@ class Transaction(Generic[Value]):
 
     async def wait_committed(self) -> None:
         """Wait until readers see the events.
+
+        If this call is cancelled, that has no effect on the transaction. You can wait again.
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
@@ -703,7 +712,10 @@ class StagingWriter(_TransactionWriter):
         return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}
 
     async def aclose(self) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
+
+        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
+        without an acknowledgement are stored.
 
         :raises PravegaError: the flush failed.
         """
