@@ -141,56 +141,74 @@ class _Recorder:
             "Bytes that writers have accepted and segment stores have not acknowledged yet.",
         )
 
+        self._records: dict[type[Observation], Callable[[Any], None]] = {
+            BlockAcknowledged: self._acknowledged,
+            BytesReceived: self._received,
+            EventsRead: self._read,
+            ControllerCalled: self._called,
+            BlocksResent: self._resent,
+            SegmentSucceeded: self._succeeded,
+            DataSkipped: self._skipped,
+            Reconnecting: self._reconnecting,
+            ClientOpened: self._opened,
+            ClientClosed: self._closed,
+        }
+
     def __call__(self, observation: Observation) -> None:
-        if isinstance(observation, BlockAcknowledged):
-            of = self._of(observation.stream)
-            if observation.events:
-                self._events_written.add(observation.events, of)
-            self._bytes_written.add(observation.bytes, of)
-            self._write_seconds.record(observation.seconds, of)
-        elif isinstance(observation, BytesReceived):
-            of = self._of(observation.stream)
-            self._reads.add(1, of)
-            self._bytes_received.add(observation.bytes, of)
-        elif isinstance(observation, EventsRead):
-            of = self._of(observation.stream)
-            if observation.events:
-                self._events_read.add(observation.events, of)
-            self._bytes_read.add(observation.bytes, of)
-        elif isinstance(observation, ControllerCalled):
-            call = {"rpc.system": "grpc", "rpc.method": observation.method}
-            if observation.attempts > 1:
-                self._call_retries.add(observation.attempts - 1, call)
-            if observation.error is not None:
-                call = {**call, "error.type": observation.error}
-            self._call_seconds.record(observation.seconds, call)
-        elif isinstance(observation, BlocksResent):
-            of = self._of(observation.stream)
-            self._blocks_resent.add(observation.blocks, of)
-            self._events_resent.add(observation.events, of)
-            self._bytes_resent.add(observation.bytes, of)
-        elif isinstance(observation, SegmentSucceeded):
-            of = self._of(observation.stream)
-            self._segments_sealed.add(1, of)
-            self._events_moved.add(observation.events, of)
-        elif isinstance(observation, DataSkipped):
-            of = self._of(observation.stream)
-            self._skips.add(1, of)
-            if observation.bytes is not None:
-                self._bytes_skipped.add(observation.bytes, of)
-        elif isinstance(observation, Reconnecting):
-            self._reconnects.add(
-                1,
-                {
-                    **self._of(observation.stream),
-                    "pravega.client.role": observation.role,
-                    "error.type": type(observation.error).__name__,
-                },
-            )
-        elif isinstance(observation, ClientOpened):
-            self._clients = (*self._clients, observation.metrics)
-        elif isinstance(observation, ClientClosed):
-            self._clients = tuple(each for each in self._clients if each != observation.metrics)
+        self._records[type(observation)](observation)
+
+    def _acknowledged(self, seen: BlockAcknowledged) -> None:
+        of = self._of(seen.stream)
+        if seen.events:
+            self._events_written.add(seen.events, of)
+        self._bytes_written.add(seen.bytes, of)
+        self._write_seconds.record(seen.seconds, of)
+
+    def _received(self, seen: BytesReceived) -> None:
+        of = self._of(seen.stream)
+        self._reads.add(1, of)
+        self._bytes_received.add(seen.bytes, of)
+
+    def _read(self, seen: EventsRead) -> None:
+        of = self._of(seen.stream)
+        if seen.events:
+            self._events_read.add(seen.events, of)
+        self._bytes_read.add(seen.bytes, of)
+
+    def _called(self, seen: ControllerCalled) -> None:
+        call = {"rpc.system": "grpc", "rpc.method": seen.method}
+        if seen.attempts > 1:
+            self._call_retries.add(seen.attempts - 1, call)
+        if seen.error is not None:
+            call = {**call, "error.type": seen.error}
+        self._call_seconds.record(seen.seconds, call)
+
+    def _resent(self, seen: BlocksResent) -> None:
+        of = self._of(seen.stream)
+        self._blocks_resent.add(seen.blocks, of)
+        self._events_resent.add(seen.events, of)
+        self._bytes_resent.add(seen.bytes, of)
+
+    def _succeeded(self, seen: SegmentSucceeded) -> None:
+        of = self._of(seen.stream)
+        self._segments_sealed.add(1, of)
+        self._events_moved.add(seen.events, of)
+
+    def _skipped(self, seen: DataSkipped) -> None:
+        of = self._of(seen.stream)
+        self._skips.add(1, of)
+        if seen.bytes is not None:
+            self._bytes_skipped.add(seen.bytes, of)
+
+    def _reconnecting(self, seen: Reconnecting) -> None:
+        why = {"pravega.client.role": seen.role, "error.type": type(seen.error).__name__}
+        self._reconnects.add(1, {**self._of(seen.stream), **why})
+
+    def _opened(self, seen: ClientOpened) -> None:
+        self._clients = (*self._clients, seen.metrics)
+
+    def _closed(self, seen: ClientClosed) -> None:
+        self._clients = tuple(each for each in self._clients if each != seen.metrics)
 
     def _of(self, stream: ScopedStream) -> dict[str, str]:
         """Return the attributes of a stream, without segments and writers, whose cardinality is unbounded."""

@@ -5,9 +5,10 @@ The generator starts at ``PravegaClient`` and follows the return types of its me
 reads methods, signatures and docstrings from their source. The hand-written part of each facade is its
 ``bases.py``, which describes how the two fit together.
 
-Docstrings are copied with two changes. In the blocking facade the prose loses its async words
-(``BLOCKING_WORDS``). In both facades the code of literal blocks (``Example::``) is rewritten to run on that
-facade (``CODE_WORDS``).
+Docstrings are copied with three changes. In the blocking facade the prose loses its async words
+(``BLOCKING_WORDS``), and the paragraph that begins with "If this call is cancelled" describes the time limit.
+In both facades the code of literal blocks (``Example::``) is rewritten to run on that facade
+(``CODE_WORDS``).
 """
 
 from __future__ import annotations
@@ -35,50 +36,17 @@ COMMAND = "scripts/gen_facades.py"
 
 INTERNAL = frozenset(
     {
-        # called by the appenders
-        "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
-        # called on entering the context
-        "open",
         # how one reader closes another
         "close_nowait",
         # called by iterators to take items
         "at_hand", "load", "take", "take_batch", "telling",
-        # called by a synchronizer after a lost race
-        "read_news",
     }
 )  # fmt: skip
 """Names that are public in the async classes for the rest of the client, not for users."""
 
 TIMEOUT = "the longest time that this call may take, in seconds."
-_CLOSING = (
-    "seconds for the flush. The writer is closed even if the limit is reached. It is then unknown whether "
-    "the events without an acknowledgement are stored."
-)
-TIMEOUTS = {
-    "flush": (
-        "seconds. If the limit is reached, the written events stay queued and may still be stored. Flush "
-        "again to find out."
-    ),
-    "EventWriter.close": _CLOSING,
-    "StagingWriter.close": _CLOSING,
-    "Transaction.commit": (
-        "seconds. If the limit is reached during the flush, the commit has not been sent: call this again "
-        "inside the block, because leaving the block aborts the transaction. If it is reached later, the "
-        "transaction may be committed: check :meth:`status`. Committing again is harmless, and leaving the "
-        "block does not abort the transaction."
-    ),
-    "Transaction.abort": (
-        "seconds. If the limit is reached, the transaction may still be aborted. If it is not, the server "
-        "aborts it when its lease expires."
-    ),
-    "wait_committed": "seconds. Reaching the limit does not change the transaction. You can wait again.",
-    "KeyValueTable.put": (
-        "seconds. If the limit is reached, the change may still have been made; read the key to find out. "
-        "The same holds for the other methods that change the table."
-    ),
-    "KeyValueTable.put_many": "seconds. If the limit is reached, any of the entries may have been set.",
-}
-"""The state after a time limit, by method name, with or without the class."""
+CANCELLED = re.compile(r"\n\nIf this call is cancelled(.+?)(?=\n\n|\Z)", re.DOTALL)
+"""The paragraph about the state after that. The blocking methods say it of their time limit."""
 
 FACADES = {
     "sync": "The blocking client: the async classes, called from ordinary threads.",
@@ -103,6 +71,14 @@ and forwards calls to it, so both behave the same. Use a client only in the even
 """,
 }
 """The docstrings of the packages."""
+
+IMPORTS = (
+    "from collections.abc import AsyncGenerator, Generator",
+    "from functools import partial",
+    "from typing import Any, Generic, Self, TypeVar, cast, overload",
+    "from pravega_wire.stream.opening import opening",
+)
+"""What generated code may use; what it does not use is left out in the end."""
 
 MORE = {
     "sync": {
@@ -633,16 +609,13 @@ class Facade:
         self.imports: dict[str, str] = {}
         self.variables: dict[str, str] = {}
         self.used: set[str] = set()
-        self.timeouts_used: set[str] = set()
         self.handle_names = {each.cls.__name__ for each in classes.handles.values()}
 
     # --- names ----------------------------------------------------------------------------------
 
     def need(self, name: str, module: ModuleType) -> None:
         """Import a name that a signature uses."""
-        if name in self.handle_names or name in dir(__builtins__) or name in ("Self",):
-            if name == "Self":
-                self.imports["Self"] = "from typing import Self"
+        if name in self.handle_names or name in dir(__builtins__) or name == "Self":
             if name in self.handle_names and self.by_hand.is_whole(name):
                 self.used.add(name)
             return
@@ -682,9 +655,7 @@ class Facade:
             item = returns.slice.elts[0] if isinstance(returns.slice, ast.Tuple) else returns.slice
             text = self.text(item, module)
             if self.blocking:
-                self.imports["Generator"] = "from collections.abc import Generator"
                 return f"Generator[{text}, None, None]", "", "items"
-            self.imports["AsyncGenerator"] = "from collections.abc import AsyncGenerator"
             return f"AsyncGenerator[{text}, None]", "", "items"
         first = returns
         while isinstance(first, ast.BinOp):
@@ -741,18 +712,17 @@ class Facade:
 
     # --- bodies ---------------------------------------------------------------------------------
 
-    def doc(self, handle: Handle, method: Method, note: str, *, timeout: bool) -> str:
-        doc = facade_words(method.doc, self.name)
+    def doc(self, method: Method, note: str, *, timeout: bool) -> str:
+        doc = method.doc
         said, _, limit = note.partition(":param timeout:")
-        limit_text: str | None = " ".join(limit.split())
-        if not limit_text and timeout:
-            public = self.public_name(method.name)
-            keys = (f"{handle.name}.{public}", public)
-            known = next((each for each in keys if each in TIMEOUTS), None)
-            if known is not None:
-                self.timeouts_used.add(known)
-            limit_text = TIMEOUTS[known] if known is not None else TIMEOUT
-        return with_notes(doc, said.strip(), limit_text or None)
+        limit = " ".join(limit.split())
+        if timeout:
+            cancelled = CANCELLED.search(doc)
+            if cancelled is not None:
+                doc = doc.replace(cancelled[0], "")
+                limit = limit or f"seconds. If the limit is reached{cancelled[1]}"
+            limit = facade_words(limit or TIMEOUT, self.name)
+        return with_notes(facade_words(doc, self.name), said.strip(), limit or None)
 
     def public_name(self, name: str) -> str:
         return "close" if self.blocking and name == "aclose" else name
@@ -761,83 +731,70 @@ class Facade:
         name = self.public_name(method.name)
         base = self.by_hand.base(handle)
         hook = self.by_hand.hook(base, name)
-        lines: list[str] = []
-        annotation, cls, how = self.result(method, method.node)
-        twin = f"self._twin.{method.name}"
         timeout = self.blocking and method.is_coroutine and not method.has_timeout
-        opening = ""
-        if method.is_opening and not self.blocking:
-            self.imports["opening"] = "from pravega_wire.stream.opening import opening"
-            opening = "    @opening\n"
-        for node in method.nodes[:-1]:
-            over, _, _ = self.result(method, node)
-            self.imports["overload"] = "from typing import overload"
-            prefix = "async " if method.is_coroutine and not self.blocking else ""
-            signature = self.signature(method, node, timeout=timeout)
-            lines.append(f"    @overload\n{opening}    {prefix}def {name}({signature}) -> {over}: ...\n")
-        if method.is_property:
-            lines.append("    @property")
-        prefix = "" if self.blocking or not method.is_coroutine else "async "
-        lines.append(
-            f"{opening}    {prefix}def {name}"
-            f"({self.signature(method, method.node, timeout=timeout)}) -> {annotation}:"
-        )
-        lines.append(
-            indented(self.doc(handle, method, self.by_hand.note(base, name), timeout=timeout), " " * 8)
-        )
-        awaiting = "" if self.blocking or not method.is_coroutine else "await "
-        if hook is not None:
-            if method.is_property:
-                call = f"self._{name}"
-            else:
-                arguments = self.passed(method, raw=True) + (["timeout=timeout"] if timeout else [])
-                call = f"self._{name}({', '.join(arguments)})"
-            if how == "items" and not self.blocking:
-                lines.append(f"        return {call}")
-                return "\n".join(lines)
-            waits = "await " if isinstance(hook, ast.AsyncFunctionDef) else ""
-            call = waits + call
-            hook_returns = "" if hook.returns is None else ast.unparse(hook.returns)
-            if cls and hook_returns.startswith("tuple["):
-                lines.append(f"        return {cls}(self._portal, *({call}))")
-            else:
-                lines.append(f"        return {call}")
-            return "\n".join(lines)
-        arguments = self.passed(method, raw=False)
-        if method.is_property:
-            value = twin
-        elif method.name in ("close", "aclose") and method.is_coroutine:
-            given = ", ".join(["timeout", twin, *arguments] if self.blocking else [twin, *arguments])
-            lines.append(f"        {awaiting}self._end({given})")
-            return "\n".join(lines)
-        elif method.is_coroutine:
-            if len(method.nodes) > 1:
-                self.imports["cast"] = "from typing import cast"
-                self.imports["Any"] = "from typing import Any"
-                twin = f'cast("Any", {twin})'
-            limit = "timeout" if timeout else "None"
-            if method.has_timeout:
-                self.imports["partial"] = "from functools import partial"
-                given = f"partial({', '.join([twin, *arguments])})"
-                value = f"self._call({limit}, {given})" if self.blocking else f"self._call({given})"
-            else:
-                given = ", ".join([twin, *arguments])
-                value = f"self._call({limit}, {given})" if self.blocking else f"self._call({given})"
-            value = awaiting + value
+        doc = self.doc(method, self.by_hand.note(base, name), timeout=timeout)
+        if hook is None:
+            statement = self.call_of_twin(method, timeout=timeout)
         else:
-            value = f"{twin}({', '.join(arguments)})"
-        if how == "items":
-            if self.blocking:
-                lines.append(f"        return {self.use('blocking')}(self._portal, {value})")
-            else:
-                lines.append(f"        return {self.use('crossing')}(self._portal, {value})")
-        elif cls:
-            lines.append(f"        return {cls}(self._portal, {value})")
-        elif annotation == "None":
-            lines.append(f"        {value}")
-        else:
-            lines.append(f"        return {value}")
+            statement = self.call_of_hook(method, name, hook, timeout=timeout)
+        lines = [*self.heads(method, name, timeout=timeout), indented(doc, " " * 8), f"        {statement}"]
         return "\n".join(lines)
+
+    def heads(self, method: Method, name: str, *, timeout: bool) -> Iterator[str]:
+        """The lines before the docstring: decorators and signature, first those of the overloads."""
+        begin = "async def" if method.is_coroutine and not self.blocking else "def"
+        for node in method.nodes:
+            is_overload = node is not method.node
+            if is_overload:
+                yield "    @overload"
+            if method.is_opening and not self.blocking:
+                yield "    @opening"
+            if method.is_property:
+                yield "    @property"
+            returns, _, _ = self.result(method, node)
+            signature = self.signature(method, node, timeout=timeout)
+            yield f"    {begin} {name}({signature}) -> {returns}:{' ...' if is_overload else ''}"
+
+    def call_of_hook(
+        self, method: Method, name: str, hook: ast.FunctionDef | ast.AsyncFunctionDef, *, timeout: bool
+    ) -> str:
+        """The statement that calls the hand-written method."""
+        _, cls, how = self.result(method, method.node)
+        call = f"self._{name}"
+        if not method.is_property:
+            arguments = self.passed(method, raw=True) + (["timeout=timeout"] if timeout else [])
+            call += f"({', '.join(arguments)})"
+        if isinstance(hook, ast.AsyncFunctionDef) and how != "items":
+            call = f"await {call}"
+        if cls and hook.returns is not None and ast.unparse(hook.returns).startswith("tuple["):
+            return f"return {cls}(self._portal, *({call}))"
+        return f"return {call}"
+
+    def call_of_twin(self, method: Method, *, timeout: bool) -> str:
+        """The statement that calls the method of the async object."""
+        annotation, cls, how = self.result(method, method.node)
+        value = f"self._twin.{method.name}"
+        if method.is_coroutine:
+            value = self.crossing(method, value, timeout=timeout)
+        elif not method.is_property:
+            value += f"({', '.join(self.passed(method, raw=False))})"
+        if how == "items":
+            return f"return {self.use('blocking' if self.blocking else 'crossing')}(self._portal, {value})"
+        if cls:
+            return f"return {cls}(self._portal, {value})"
+        return value if annotation == "None" else f"return {value}"
+
+    def crossing(self, method: Method, twin: str, *, timeout: bool) -> str:
+        """The expression that calls a coroutine function in the client's thread."""
+        if len(method.nodes) > 1:
+            twin = f'cast("Any", {twin})'
+        given = [twin, *self.passed(method, raw=False)]
+        if method.has_timeout:
+            given = [f"partial({', '.join(given)})"]
+        if self.blocking:
+            given.insert(0, "timeout" if timeout else "None")
+        how = "_end" if self.public_name(method.name) in ("close", "aclose") else "_call"
+        return f"{'' if self.blocking else 'await '}self.{how}({', '.join(given)})"
 
     def attribute(self, handle: Handle, attribute: Attribute) -> str:
         doc = attribute.doc[:1].upper() + attribute.doc[1:]
@@ -880,7 +837,6 @@ class Facade:
             of_base = self.by_hand.parameters(base)
             bases.append(self.use(base) + (f"[{', '.join(of_base)}]" if of_base else ""))
         if parameters and not any("[" in each for each in bases):
-            self.imports["Generic"] = "from typing import Generic"
             bases.append(f"Generic[{', '.join(parameters)}]")
         doc = inspect.getdoc(handle.cls) or ""
         # Attributes are properties here, with docstrings of their own.
@@ -942,7 +898,6 @@ class Facade:
                 "it, you can open it by ``client = await open_client(...)`` and call its "
                 ":meth:`~PravegaClient.aclose`."
             )
-            self.imports["opening"] = "from pravega_wire.stream.opening import opening"
             lines = ["@opening", f"async def open_client({signature}) -> PravegaClient:"]
         call = f"{opened}({', '.join(given)})"
         lines += [
@@ -975,7 +930,7 @@ class Facade:
             "from __future__ import annotations",
             "",
             *imports,
-            "from typing import TypeVar",
+            *IMPORTS,
             "",
             f"__all__ = {self.exports()!r}",
             "",
@@ -1012,11 +967,10 @@ def package(name: str, exports: list[str]) -> str:
 
 def formatted(text: str, path: str) -> str:
     """The text as ruff formats it."""
-    unused = ["--extend-select", "F401"]
-    for command in (
-        ["check", "--quiet", "--fix", "--select", "I", *([] if path.endswith("__init__.py") else unused)],
-        ["format", "--quiet"],
-    ):
+    fix = ["check", "--quiet", "--fix", "--select"]
+    # A package exports what it imports.
+    unused = [] if path.endswith("__init__.py") else [[*fix, "F401"]]
+    for command in (*unused, [*fix, "I"], ["format", "--quiet"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", path, "-"],
             input=text,
@@ -1035,16 +989,12 @@ def render() -> dict[Path, str]:
     """Every generated file."""
     classes = Classes(Source())
     files: dict[Path, str] = {}
-    unused = set(TIMEOUTS)
     for name in FACADES:
         if not (ROOT / "pravega_wire" / name / "bases.py").exists():
             continue
         facade = Facade(name, classes)
         files[ROOT / "pravega_wire" / name / "client.py"] = facade.render()
         files[ROOT / "pravega_wire" / name / "__init__.py"] = package(name, facade.exports())
-        unused -= facade.timeouts_used
-    if unused:
-        raise SystemExit(f"TIMEOUTS has entries that match no method: {', '.join(sorted(unused))}")
     return files
 
 

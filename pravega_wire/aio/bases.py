@@ -285,7 +285,7 @@ class RoutedWriterBase(_WriterBase):
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
@@ -321,7 +321,7 @@ class ByteStreamWriterBase(Handle):
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
@@ -360,7 +360,7 @@ class ByteStreamReaderBase(Closable):
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     def __aiter__(self) -> Self:
@@ -502,7 +502,7 @@ class StreamFollowerBase(Closable, Generic[T]):
     _twin: AsyncStreamFollower[T]
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.open)
+        await self._call(self._twin.__aenter__)
         return self
 
     async def _read_event(self, timeout: float | None = None) -> Event[T] | None:

@@ -413,7 +413,6 @@ class PravegaClient(PravegaClientBase):
         note_time_every: float | None = None,
         large_events: bool = False,
     ) -> EventWriter[bytes]: ...
-
     @overload
     def event_writer(
         self,
@@ -425,7 +424,6 @@ class PravegaClient(PravegaClientBase):
         note_time_every: float | None = None,
         large_events: bool = False,
     ) -> EventWriter[T]: ...
-
     def event_writer(
         self,
         stream: StreamName,
@@ -476,7 +474,6 @@ class PravegaClient(PravegaClientBase):
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
     ) -> ResumableWriter[bytes]: ...
-
     @overload
     def resumable_writer(
         self,
@@ -489,7 +486,6 @@ class PravegaClient(PravegaClientBase):
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
     ) -> ResumableWriter[T]: ...
-
     def resumable_writer(
         self,
         stream: StreamName,
@@ -545,13 +541,11 @@ class PravegaClient(PravegaClientBase):
     async def begin_transaction(
         self, stream: StreamName, *, lease: float = DEFAULT_LEASE
     ) -> Transaction[bytes]: ...
-
     @overload
     @opening
     async def begin_transaction(
         self, stream: StreamName, *, serializer: Serializer[T], lease: float = DEFAULT_LEASE
     ) -> Transaction[T]: ...
-
     @opening
     async def begin_transaction(
         self, stream: StreamName, *, serializer: Serializer[Any] | None = None, lease: float = DEFAULT_LEASE
@@ -576,13 +570,11 @@ class PravegaClient(PravegaClientBase):
     async def resume_transaction(
         self, stream: StreamName, txn_id: UUID, *, lease: float = DEFAULT_LEASE
     ) -> Transaction[bytes]: ...
-
     @overload
     @opening
     async def resume_transaction(
         self, stream: StreamName, txn_id: UUID, *, serializer: Serializer[T], lease: float = DEFAULT_LEASE
     ) -> Transaction[T]: ...
-
     @opening
     async def resume_transaction(
         self,
@@ -635,6 +627,8 @@ class PravegaClient(PravegaClientBase):
 
     async def wait_committed(self, stream: StreamName, txn_id: UUID) -> None:
         """Wait until readers see the events of a committing transaction.
+
+        If this call is cancelled, that has no effect on the transaction. You can wait again.
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
@@ -863,7 +857,6 @@ class PravegaClient(PravegaClientBase):
         on_truncated: OnTruncated = "raise",
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> StreamFollower[bytes]: ...
-
     @overload
     def follow_events(
         self,
@@ -874,7 +867,6 @@ class PravegaClient(PravegaClientBase):
         on_truncated: OnTruncated = "raise",
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> StreamFollower[T]: ...
-
     def follow_events(
         self,
         stream: StreamName,
@@ -984,13 +976,11 @@ class PravegaClient(PravegaClientBase):
     @overload
     @opening
     async def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...
-
     @overload
     @opening
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T]
     ) -> RevisionedStream[T]: ...
-
     @opening
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None
@@ -1082,12 +1072,10 @@ class PravegaClient(PravegaClientBase):
     async def key_value_table(
         self, table: StreamName, *, sole_writer: bool = False
     ) -> KeyValueTable[bytes, bytes, bytes]: ...
-
     @overload
     async def key_value_table(
         self, table: StreamName, values: Serializer[V], *, sole_writer: bool = False
     ) -> KeyValueTable[bytes, bytes, V]: ...
-
     @overload
     async def key_value_table(
         self,
@@ -1097,7 +1085,6 @@ class PravegaClient(PravegaClientBase):
         primary_keys: Serializer[P],
         sole_writer: bool = False,
     ) -> KeyValueTable[P, bytes, V]: ...
-
     @overload
     async def key_value_table(
         self,
@@ -1108,7 +1095,6 @@ class PravegaClient(PravegaClientBase):
         secondary_keys: Serializer[S],
         sole_writer: bool = False,
     ) -> KeyValueTable[P, S, V]: ...
-
     async def key_value_table(
         self,
         table: StreamName,
@@ -1152,10 +1138,7 @@ class PravegaClient(PravegaClientBase):
 
 
 class RoutedWriter(RoutedWriterBase, Generic[Value]):
-    """Routes events to appenders. The base of the public writers; not used directly.
-
-    Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
-    """
+    """Routes events to appenders. The base of the public writers; not used directly."""
 
     _twin: AsyncRoutedWriter[Value]
 
@@ -1230,6 +1213,9 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
     async def flush(self) -> None:
         """Wait until every event written before this call is stored.
 
+        If this call is cancelled, the written events stay queued and may still be stored. Flush again to find
+        out.
+
         :raises PravegaError: the writer failed. The events may or may not be stored.
         """
         await self._call(self._twin.flush)
@@ -1288,9 +1274,12 @@ class EventWriter(RoutedWriter[Value]):
         await self._call(self._twin.note_time, timestamp)
 
     async def aclose(self) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
 
         After a failure of the writer, it closes without flushing.
+
+        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
+        without an acknowledgement are stored.
 
         :raises PravegaError: the flush failed.
         """
@@ -1456,6 +1445,9 @@ class Transaction(TransactionBase, Generic[Value]):
 
         The events become visible only with :meth:`commit`.
 
+        If this call is cancelled, the written events stay queued and may still be stored. Flush again to find
+        out.
+
         :raises TransactionNotOpenError: the transaction was committed or aborted elsewhere.
         """
         await self._call(self._twin.flush)
@@ -1472,9 +1464,10 @@ class Transaction(TransactionBase, Generic[Value]):
         transaction may stay COMMITTING forever, so that readers never see the events. :meth:`wait_committed`
         reports that.
 
-        If this is cancelled during the flush, the commit has not been sent: call it again inside the
-        ``async with`` block, because leaving the block aborts the transaction. If it is cancelled later, the
-        transaction may be committed, and leaving the block does not abort it.
+        If this call is cancelled during the flush, the commit has not been sent: call it again inside the
+        ``async with`` block, because leaving the block aborts the transaction. After the flush, the
+        transaction may be committed: check :meth:`status`. Committing again is harmless, and leaving the
+        block does not abort the transaction.
 
         :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
             writer contain no earlier events. The server makes watermarks of such times.
@@ -1491,6 +1484,9 @@ class Transaction(TransactionBase, Generic[Value]):
     async def abort(self) -> None:
         """Discard the events. Does nothing if the transaction is already aborted.
 
+        If this call is cancelled, the transaction may still be aborted. If it is not, the server aborts it
+        when its lease expires.
+
         :raises TransactionNotOpenError: the transaction is committed.
         """
         await self._call(self._twin.abort)
@@ -1501,6 +1497,8 @@ class Transaction(TransactionBase, Generic[Value]):
 
     async def wait_committed(self) -> None:
         """Wait until readers see the events.
+
+        If this call is cancelled, that has no effect on the transaction. You can wait again.
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
@@ -1598,7 +1596,10 @@ class StagingWriter(RoutedWriter[bytes]):
         return await self._call(self._twin.contents)
 
     async def aclose(self) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
+
+        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
+        without an acknowledgement are stored.
 
         :raises PravegaError: the flush failed.
         """
@@ -1832,7 +1833,6 @@ class ReaderGroup(ReaderGroupBase):
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
-
     @overload
     def reader(
         self,
@@ -1844,7 +1844,6 @@ class ReaderGroup(ReaderGroupBase):
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
-
     def reader(
         self,
         reader_id: str,
@@ -2547,6 +2546,9 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
     ) -> KeyValueVersion:
         """Set the value of a key, whether it exists or not. Returns the new version.
 
+        If this call is cancelled, the change may still have been made; read the key to find out. The same
+        holds for the other methods that change the table.
+
         :param version: set the value only if the entry has this version.
         :raises TableKeyBadVersionError: the entry has another version.
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
@@ -2592,6 +2594,8 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
 
         This is not atomic: after an error, any of the values may have been set. If a key occurs twice, its
         last value is used.
+
+        If this call is cancelled, any of the entries may have been set.
         """
         await self._call(self._twin.put_many, listed(items))
 

@@ -39,7 +39,9 @@ __all__ = [
     "Promise",
     "Resumed",
     "Stored",
+    "fail",
     "hand_over",
+    "settle",
     "too_large",
 ]
 
@@ -100,25 +102,31 @@ class Promise:
         """Why the events were not stored, or None."""
         return self._error
 
-    def add(self) -> None:
-        """Wait for one more thing."""
-        self._pending += 1
-
-    def settle(self) -> None:
-        """Record that one thing is done."""
-        self._pending -= 1
-        if self._pending == 0:
-            self._on_done()
-
-    def fail(self, error: PravegaError) -> None:
-        """Record a failure, after which nothing more is waited for."""
-        if self._pending > 0:
-            self._pending = 0
-            self._error = error
-            self._on_done()
-
     def _on_done(self) -> None:
         """Is called once, when the events are stored or have failed."""
+
+
+# These are functions, because users hold promises, and only the client keeps them.
+
+
+def _await_more(promise: Promise) -> None:
+    """Let a promise wait for one more thing."""
+    promise._pending += 1
+
+
+def settle(promise: Promise) -> None:
+    """Record that one thing is done that a promise waits for."""
+    promise._pending -= 1
+    if promise._pending == 0:
+        promise._on_done()
+
+
+def fail(promise: Promise, error: PravegaError) -> None:
+    """Record a failure, after which nothing more is waited for."""
+    if promise._pending > 0:
+        promise._pending = 0
+        promise._error = error
+        promise._on_done()
 
 
 P = TypeVar("P", bound=Promise)
@@ -196,7 +204,7 @@ class Block(Generic[P]):
         if numbers:
             self.numbers += numbers
         if ack is not None and (not self.extra or self.extra[-1] is not ack):
-            ack.add()
+            _await_more(ack)
             self.extra.append(ack)
 
     def adopt(self, old: Block[P]) -> None:
@@ -204,7 +212,7 @@ class Block(Generic[P]):
         if not self.extra or self.extra[-1] is not old.ack:
             acks: tuple[Promise, ...] = (*old.extra, old.ack)
             for ack in acks:
-                ack.add()
+                _await_more(ack)
             self.extra += acks
 
     def frame(self, writer_id: bytes, request_id: int) -> bytes:
@@ -281,15 +289,15 @@ class Block(Generic[P]):
 
     def settle(self) -> None:
         """Record that the block's events are stored."""
-        self.ack.settle()
+        settle(self.ack)
         for ack in self.extra:
-            ack.settle()
+            settle(ack)
 
     def fail(self, error: PravegaError) -> None:
         """Record that the block's events will not be stored."""
-        self.ack.fail(error)
+        fail(self.ack, error)
         for ack in self.extra:
-            ack.fail(error)
+            fail(ack, error)
 
 
 class Durable(NamedTuple):
@@ -405,7 +413,7 @@ class Appends(Generic[P]):
     def flush(self, ack: Promise) -> None:
         """Let ``ack`` wait for everything put so far, and :meth:`force` it to be sent."""
         for block in self.unacknowledged:
-            ack.add()
+            _await_more(ack)
             block.extra.append(ack)
         self.force()
 

@@ -7,9 +7,10 @@ acknowledged. This module has the connection, the set-up, the attempts after a f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import trio
@@ -32,7 +33,7 @@ from pravega_wire.errors import (
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.protocol.append import Appends, Block, Durable, Promise, Stored
+from pravega_wire.protocol.append import Appends, Block, Durable, Promise, Stored, settle
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
@@ -91,33 +92,23 @@ class Ack(Promise):
             self._event.set()
 
 
-class AppenderOwner(Protocol):
-    """What the writer that owns a set of appenders implements."""
+@dataclass(frozen=True, slots=True)
+class AppenderOwner:
+    """What the writer that owns appenders does with their reports.
 
-    def acknowledged(self, size: int, count: int, seconds: float) -> None:
-        """Count events that are stored.
+    :ivar acknowledged: counts events that are stored: bytes with headers, number, seconds since they were
+        sent.
+    :ivar resent: counts blocks that were sent again: number of blocks, number of events, bytes with headers.
+    :ivar reconnecting: counts a session that has failed and is replaced by another one.
+    :ivar failed: handles the final failure of an appender; its blocks are still unacknowledged.
+    :ivar sealed: handles a segment that takes no more events. Afterwards the appender is finished.
+    """
 
-        :param size: bytes of the events with headers.
-        :param count: number of events.
-        :param seconds: time since they were sent.
-        """
-
-    def resent(self, blocks: int, count: int, size: int) -> None:
-        """Count blocks that were sent again.
-
-        :param blocks: number of blocks.
-        :param count: number of events in them.
-        :param size: bytes of the events with headers.
-        """
-
-    def reconnecting(self, error: PravegaError) -> None:
-        """Count a session that has failed and is replaced by another one."""
-
-    def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """Handle the final failure of an appender; its blocks are still unacknowledged."""
-
-    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """Handle a segment that takes no more events. Afterwards the appender is finished."""
+    acknowledged: Callable[[int, int, float], None]
+    resent: Callable[[int, int, int], None]
+    reconnecting: Callable[[PravegaError], None]
+    failed: Callable[[SegmentAppender, PravegaError], None]
+    sealed: Callable[[SegmentAppender, PravegaError], Awaitable[None]]
 
 
 class SegmentAppender:
@@ -442,7 +433,7 @@ def flush(appenders: Iterable[SegmentAppender]) -> Ack:
     for appender in appenders:
         appender.appends.flush(ack)
         appender.pump()
-    ack.settle()
+    settle(ack)
     return ack
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
 from pravega_wire.errors import (
     AuthenticationError,
@@ -32,23 +32,48 @@ __all__ = ["check_passing", "data_read", "error_of", "reading_given_up"]
 
 _TOKEN_EXPIRED = 1
 _ILLEGAL_ARGUMENT = 0
+_REFUSED = "{host} refused the request for {segment}: {message}"
 
-_SIMPLE: dict[type[c.Command], tuple[type[SegmentError], str]] = {
-    c.WrongHost: (WrongHostError, "is not served by"),
-    c.SegmentIsSealed: (SegmentSealedError, "is sealed on"),
-    c.SegmentAlreadyExists: (SegmentExistsError, "already exists on"),
-    c.NoSuchSegment: (NoSuchSegmentError, "does not exist on"),
-    c.TableSegmentNotEmpty: (TableSegmentNotEmptyError, "still has entries on"),
-    c.TableKeyDoesNotExist: (TableKeyDoesNotExistError, "does not have the key on"),
-    c.TableKeyBadVersion: (TableKeyBadVersionError, "has another version of the key on"),
+_Failure = type[c.Command] | tuple[type[c.Command], int]
+"""A reply, or one with this error code."""
+
+_ERRORS: dict[_Failure, tuple[type[PravegaError], str]] = {
+    c.WrongHost: (WrongHostError, "segment {segment} is not served by {host}"),
+    c.SegmentIsSealed: (SegmentSealedError, "segment {segment} is sealed on {host}"),
+    c.SegmentAlreadyExists: (SegmentExistsError, "segment {segment} already exists on {host}"),
+    c.NoSuchSegment: (NoSuchSegmentError, "segment {segment} does not exist on {host}"),
+    c.SegmentIsTruncated: (
+        SegmentTruncatedError,
+        "segment {segment} is truncated, its first readable offset is {reply.start_offset} (requested: "
+        "{reply.offset})",
+    ),
+    c.TableSegmentNotEmpty: (TableSegmentNotEmptyError, "segment {segment} still has entries on {host}"),
+    c.TableKeyDoesNotExist: (TableKeyDoesNotExistError, "segment {segment} does not have the key on {host}"),
+    c.TableKeyBadVersion: (
+        TableKeyBadVersionError,
+        "segment {segment} has another version of the key on {host}",
+    ),
+    (c.AuthTokenCheckFailed, _TOKEN_EXPIRED): (
+        TokenExpiredError,
+        "{host} reports that the delegation token for {segment} has expired",
+    ),
+    c.AuthTokenCheckFailed: (
+        AuthenticationError,
+        "{host} refused the delegation token for {segment}; check the client's permissions",
+    ),
+    c.OperationUnsupported: (
+        OperationUnsupportedError,
+        "{host} does not support {reply.operation_name} on {segment}",
+    ),
+    c.InvalidEventNumber: (
+        InvalidEventNumberError,
+        "{host} refused event {reply.event_number} of writer {reply.writer_id} on {segment}: the stored "
+        "event number is not the one that this session expects",
+    ),
+    c.ConditionalCheckFailed: (ConditionalCheckError, "the condition on {segment} does not hold"),
+    (c.ErrorMessage, _ILLEGAL_ARGUMENT): (InvalidArgumentError, _REFUSED),
+    c.ErrorMessage: (SegmentError, _REFUSED),
 }
-
-
-class _Request(TypedDict):
-    """Fields that errors of requests have in common."""
-
-    request_id: int
-    server_trace: str
 
 
 def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> PravegaError:
@@ -59,68 +84,21 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
     :param host: ``host:port`` of the store.
     :param doing: what was being done, for the message.
     """
-    named = getattr(reply, "segment", None) or segment
-    request = _Request(
-        request_id=c.reply_request_id(reply), server_trace=getattr(reply, "server_stack_trace", "")
+    segment = getattr(reply, "segment", None) or segment
+    known = _ERRORS.get((type(reply), getattr(reply, "error_code", -1))) or _ERRORS.get(type(reply))
+    kind, text = known or (
+        UnexpectedReplyError,
+        "{host} answered with an unexpected {reply.__class__.__name__}",
     )
-    simple = _SIMPLE.get(type(reply))
-    error: PravegaError
-    if simple is not None:
-        kind, text = simple
-        error = kind(f"{doing}: segment {named} {text} {host}", segment=named, host=host, **request)
-    elif isinstance(reply, c.SegmentIsTruncated):
-        error = SegmentTruncatedError(
-            f"{doing}: segment {named} is truncated, its first readable offset is "
-            f"{reply.start_offset} (requested: {reply.offset})",
-            start_offset=reply.start_offset,
-            offset=reply.offset,
-            segment=named,
-            host=host,
-            **request,
-        )
-    elif isinstance(reply, c.AuthTokenCheckFailed):
-        if reply.error_code == _TOKEN_EXPIRED:
-            error = TokenExpiredError(
-                f"{doing}: {host} reports that the delegation token for {named} has expired",
-                segment=named,
-                host=host,
-            )
-        else:
-            error = AuthenticationError(
-                f"{doing}: {host} refused the delegation token for {named}; check the client's permissions",
-                segment=named,
-                host=host,
-            )
-    elif isinstance(reply, c.OperationUnsupported):
-        error = OperationUnsupportedError(
-            f"{doing}: {host} does not support {reply.operation_name} on {named}",
-            segment=named,
-            host=host,
-            **request,
-        )
-    elif isinstance(reply, c.InvalidEventNumber):
-        error = InvalidEventNumberError(
-            f"{doing}: {host} refused event {reply.event_number} of writer {reply.writer_id} on {named}: the "
-            "stored event number is not the one that this session expects",
-            segment=named,
-            host=host,
-            **request,
-        )
-    elif isinstance(reply, c.ConditionalCheckFailed):
-        error = ConditionalCheckError(
-            f"{doing}: the condition on {named} does not hold", segment=named, host=host, **request
-        )
-    elif isinstance(reply, c.ErrorMessage):
-        text = f"{doing}: {host} refused the request for {named}: {without_secrets(reply.message)}"
-        if reply.error_code == _ILLEGAL_ARGUMENT:
-            error = InvalidArgumentError(text, segment=named, host=host)
-        else:
-            error = SegmentError(text, segment=named, host=host, **request)
-    else:
-        error = UnexpectedReplyError(
-            f"{doing}: {host} answered with an unexpected {type(reply).__name__}", segment=named, host=host
-        )
-    return error
+    message = without_secrets(getattr(reply, "message", ""))
+    about: dict[str, Any] = {"segment": segment, "host": host}
+    if issubclass(kind, SegmentError):
+        about["request_id"] = c.reply_request_id(reply)
+        about["server_trace"] = getattr(reply, "server_stack_trace", "")
+    if isinstance(reply, c.SegmentIsTruncated):
+        about["start_offset"], about["offset"] = reply.start_offset, reply.offset
+    said = text.format(segment=segment, host=host, reply=reply, message=message)
+    return kind(f"{doing}: {said}", **about)
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ Limits and the meaning of versions are in ``docs/protocol/wire.md``, "Table segm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from pravega_wire.errors import (
@@ -37,6 +38,8 @@ __all__ = [
     "MAX_VALUE_BYTES",
     "NOT_EXISTS",
     "Change",
+    "Next",
+    "Progress",
     "TableSegment",
     "batch_bytes",
     "settle",
@@ -83,14 +86,45 @@ def batch_bytes(changes: Sequence[Change]) -> int:
     )
 
 
-class _Progress:
-    """Progress of an update: whether an attempt was sent, and how an earlier answer was lost."""
+class Next(Enum):
+    """What an update needs after a failed attempt."""
+
+    SEND = "send it again"
+    LOCATE = "look up the versions that the store compares, then send it again"
+    READ_BACK = "read the keys, to find out whether it was made"
+    GIVE_UP = "raise the error"
+
+
+class Progress:
+    """What is known of an update while it is attempted. It does no I/O.
+
+    :ivar sent: whether an attempt was sent whose answer is not there yet. Who sends it sets this.
+    :ivar lost: how the answer of an attempt was lost, None if that never happened.
+    """
 
     __slots__ = ("lost", "sent")
 
     def __init__(self) -> None:
-        self.lost: PravegaError | None = None
         self.sent = False
+        self.lost: PravegaError | None = None
+
+    @property
+    def may_be_made(self) -> bool:
+        """Whether the store may have made the update, although no answer says so."""
+        # If it was found not made, it was sent again.
+        return self.sent or self.lost is not None
+
+    def failed(self, error: PravegaError) -> Next:
+        """Say what has to be done after an attempt has failed."""
+        sent, self.sent = self.sent, False
+        if isinstance(error, TableKeyBadVersionError | TableKeyDoesNotExistError):
+            # An attempt whose answer was lost may have changed the version itself.
+            return Next.LOCATE if self.lost is None else Next.READ_BACK
+        if sent and not _is_refusal(error):
+            self.lost = error
+        elif not error.retriable:
+            return Next.GIVE_UP
+        return Next.SEND if self.lost is None else Next.READ_BACK
 
 
 class TableSegment:
@@ -204,71 +238,58 @@ class TableSegment:
             happened; ``found`` has a :class:`TableEntry` of the protocol, or None, for each key.
         :raises RetriesExhaustedError: the store could not be reached; nothing was changed.
         """
-        progress = _Progress()
+        progress = Progress()
         try:
             with limit(self._stores.operation_timeout, f"updating table segment {self.target.name}"):
                 return await self._update(changes, progress)
             raise AssertionError("not reached")  # the limit raises when it ends the update
         except (RetriesExhaustedError, PravegaTimeoutError) as error:
-            if progress.lost is not None or progress.sent:
-                # Its answer may be in flight, or it was found not made and was sent again.
+            if progress.may_be_made:
                 raise self._unknown(progress.lost or error) from error
             raise
 
-    async def _update(self, changes: Sequence[Change], progress: _Progress) -> list[int]:
+    async def _update(self, changes: Sequence[Change], progress: Progress) -> list[int]:
         if not self._horizon_known:
             # A version is the offset of an entry in its segment.
             self._newest = max(self._newest, await self._last_offset())
             self._horizon_known = True
         backoff = Backoff()
         horizon = self._newest
-        attempt = list(changes)
+        attempt = changes
         while True:
-            progress.sent = False
-
-            def building() -> None:
-                progress.sent = True
-
             try:
-                return await self._attempt(attempt, building)
-            except (TableKeyBadVersionError, TableKeyDoesNotExistError) as error:
-                progress.sent = False
-                if progress.lost is None:
-                    located = await self._located(changes)
-                    if located is None:
-                        raise _bad_version(self.target.name, error) from error
-                    attempt = located
-                # Otherwise the attempt whose answer was lost may have changed the version.
-                note_failure(error)
+                return await self._attempt(attempt, progress)
             except PravegaError as error:
-                note_failure(error)
-                if progress.sent and not _is_refusal(error):
-                    progress.lost = error
-                elif not error.retriable:
-                    if progress.lost is not None:
-                        raise self._unknown(progress.lost) from error
-                    raise
-                progress.sent = False
-            lost = progress.lost
-            if lost is not None:
+                failure = error
+            note_failure(failure)
+            following, lost = progress.failed(failure), progress.lost
+            if following is Next.GIVE_UP:
+                raise failure if lost is None else self._unknown(lost) from failure
+            if following is Next.LOCATE:
+                located = await self._located(changes)
+                if located is None:
+                    raise _bad_version(self.target.name, failure) from failure
+                attempt = located
+            elif following is Next.READ_BACK:
+                assert lost is not None
                 versions = await self._settle(changes, horizon, lost)
                 if isinstance(versions, list):
                     return versions
                 try:
-                    attempt = await self._located(versions) or list(versions)
+                    attempt = await self._located(versions) or versions
                 except PravegaError as error:
                     raise self._unknown(lost) from error
             await backoff.wait()
 
-    async def _attempt(self, changes: Sequence[Change], building: Callable[[], None]) -> list[int]:
-        """Send an update once; ``building`` is called when it is about to be sent."""
+    async def _attempt(self, changes: Sequence[Change], progress: Progress) -> list[int]:
+        """Send an update once."""
         name = self.target.name
         before = self._newest
         if changes[0].value is None:
             keys = tuple(c.TableKey(change.key, change.version) for change in changes)
 
             def removal(request_id: int, token: str) -> c.Command:
-                building()
+                progress.sent = True
                 return c.RemoveTableKeys(
                     request_id=request_id, segment=name, delegation_token=token, keys=keys
                 )
@@ -282,7 +303,7 @@ class TableSegment:
         )
 
         def putting(request_id: int, token: str) -> c.Command:
-            building()
+            progress.sent = True
             return c.UpdateTableEntries(
                 request_id=request_id, segment=name, delegation_token=token, table_entries=entries
             )

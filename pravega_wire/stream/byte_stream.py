@@ -23,7 +23,7 @@ from pravega_wire.errors import (
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.commands import StreamSegmentInfo
-from pravega_wire.segment.appender import SegmentAppender, flush
+from pravega_wire.segment.appender import AppenderOwner, SegmentAppender, flush
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime, Waiters, state_of
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -120,8 +120,8 @@ class ByteStreamWriter(trio.abc.SendStream):
         # Closed as soon as closing begins. Accepted bytes are still flushed then.
         self._waiters = Waiters(f"the writer of byte stream {stream} is closed")
 
-    async def open(self) -> Self:
-        """Find the segment; ``async with`` does this.
+    async def __aenter__(self) -> Self:
+        """Find the segment.
 
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
@@ -140,14 +140,24 @@ class ByteStreamWriter(trio.abc.SendStream):
         target = self._core.target(self.stream, segment_id, Access.READ_WRITE)
         self._metadata = SegmentMetadata(self._core.stores, target)
         if (await self._metadata.info()).is_sealed:
-            raise self._sealed()
+            raise self._stream_sealed()
         # The client may have been closed in between.
         self._core.check_open()
-        self._appender = SegmentAppender(self._core.stores, target, self)
+        self._appender = SegmentAppender(
+            self._core.stores,
+            target,
+            AppenderOwner(
+                acknowledged=self._acknowledged,
+                resent=self._resent,
+                reconnecting=self._counts.reconnecting,
+                failed=self._failed,
+                sealed=self._sealed,
+            ),
+        )
         self._counts.begin(self._written)
         self._core.nursery.start_soon(self._appender.run, name=f"appending to {target.name}")
 
-    def _sealed(self) -> StreamSealedError:
+    def _stream_sealed(self) -> StreamSealedError:
         return StreamSealedError(
             f"byte stream {self.stream} is sealed and takes no more bytes",
             scope=self.stream.scope,
@@ -372,10 +382,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         return f"<ByteStreamWriter of {self.stream}, {state}, {self._outstanding} bytes not stored yet>"
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        return self.open().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
+        return self.__aenter__().__await__()
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
@@ -393,28 +400,21 @@ class ByteStreamWriter(trio.abc.SendStream):
 
     # --- called by the appender -----------------------------------------------------------------
 
-    def acknowledged(self, size: int, count: int, seconds: float) -> None:
-        """See :class:`AppenderOwner`."""
+    def _acknowledged(self, size: int, count: int, seconds: float) -> None:
         self._outstanding -= size
         self._counts.acknowledged(0, size, seconds)
         if self._outstanding <= self._limit:
             self._room.set()
 
-    def resent(self, blocks: int, count: int, size: int) -> None:
-        """See :class:`AppenderOwner`."""
+    def _resent(self, blocks: int, count: int, size: int) -> None:
+        # The blocks are no events to the user.
         self._counts.resent(blocks, 0, size)
 
-    def reconnecting(self, error: PravegaError) -> None:
-        """See :class:`AppenderOwner`."""
-        self._counts.reconnecting(error)
-
-    def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """See :class:`AppenderOwner`."""
+    def _failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         self._fail(error)
 
-    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """See :class:`AppenderOwner`."""
-        self._fail(self._sealed())
+    async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        self._fail(self._stream_sealed())
         await trio.lowlevel.checkpoint()
 
     def _fail(self, error: PravegaError) -> None:
@@ -451,8 +451,8 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._alone = OneAtATime(f"another call is using the reader of byte stream {stream}")
         self._waiters = Waiters(f"the reader of byte stream {stream} is closed")
 
-    async def open(self) -> Self:
-        """Find the segment; ``async with`` does this, and so does the first read.
+    async def __aenter__(self) -> Self:
+        """Find the segment; the first read does this as well.
 
         :raises StreamNotFoundError: the stream does not exist.
         :raises InvalidArgumentError: the stream has more than one segment, or ends before ``start``.
@@ -546,7 +546,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
 
     async def _info(self) -> StreamSegmentInfo:
         if self._metadata is None:
-            await self.open()
+            await self
         assert self._metadata is not None
         with self._waiters.waiting():
             return await self._metadata.info()
@@ -565,7 +565,4 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         return f"<ByteStreamReader of {self.stream}, {state}>"
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        return self.open().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
+        return self.__aenter__().__await__()

@@ -870,6 +870,8 @@ class PravegaClient:
     async def wait_committed(self, stream: StreamName, txn_id: UUID) -> None:
         """Wait until readers see the events of a committing transaction.
 
+        If this call is cancelled, that has no effect on the transaction. You can wait again.
+
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
         :raises TransactionNotOpenError: the transaction is open: it was not committed.

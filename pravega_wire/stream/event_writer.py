@@ -112,8 +112,8 @@ class EventWriter(RoutedWriter[Value]):
         self._by_id: dict[int, SegmentAppender] = {}
         self._opened = False
 
-    async def open(self) -> Self:
-        """Find the stream's segments and prepare for writing; ``async with`` does this.
+    async def __aenter__(self) -> Self:
+        """Find the stream's segments and prepare for writing.
 
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
@@ -247,7 +247,9 @@ class EventWriter(RoutedWriter[Value]):
         appender = self._by_id.get(segment_id)
         if appender is None:
             target = self._core.target(self.stream, segment_id, Access.WRITE)
-            appender = SegmentAppender(self._core.stores, target, self, writer_id=self._id_on(target.name))
+            appender = SegmentAppender(
+                self._core.stores, target, self._owner, writer_id=self._id_on(target.name)
+            )
             self._by_id[segment_id] = appender
             self._start(appender)
         return appender
@@ -256,8 +258,8 @@ class EventWriter(RoutedWriter[Value]):
         """The writer's id on a segment."""
         return uuid4()
 
-    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """Continue with the successors of a sealed segment (see :class:`AppenderOwner`)."""
+    async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """Continue with the successors of a sealed segment."""
         try:
             successors = await self._successors(appender, error)
         except PravegaError as failure:
@@ -329,9 +331,12 @@ class EventWriter(RoutedWriter[Value]):
                 raise no_successors(stream, segment_id, self._core.stores.operation_timeout)
 
     async def aclose(self) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
 
         After a failure of the writer, it closes without flushing.
+
+        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
+        without an acknowledgement are stored.
 
         :raises PravegaError: the flush failed.
         """
@@ -357,10 +362,7 @@ class EventWriter(RoutedWriter[Value]):
         )
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        return self.open().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
+        return self.__aenter__().__await__()
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:

@@ -422,11 +422,6 @@ class StreamFollower(Generic[T]):
 
     # --- the work of a call ---------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Look up where to start, and begin to read; on entering the block."""
-        with self._alone:
-            await self._begin()
-
     async def _begin(self) -> _Segments:
         self._check_open()
         segments = self._segments
@@ -561,7 +556,8 @@ class StreamFollower(Generic[T]):
                 await segments.ended.wait()
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        with self._alone:
+            await self._begin()
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:

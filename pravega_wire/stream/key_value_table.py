@@ -622,6 +622,9 @@ class KeyValueTable(Generic[P, S, V]):
     ) -> KeyValueVersion:
         """Set the value of a key, whether it exists or not. Returns the new version.
 
+        If this call is cancelled, the change may still have been made; read the key to find out. The same
+        holds for the other methods that change the table.
+
         :param version: set the value only if the entry has this version.
         :raises TableKeyBadVersionError: the entry has another version.
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
@@ -755,6 +758,8 @@ class KeyValueTable(Generic[P, S, V]):
 
         This is not atomic: after an error, any of the values may have been set. If a key occurs twice, its
         last value is used.
+
+        If this call is cancelled, any of the entries may have been set.
         """
 
         def changes() -> dict[bytes, Change]:

@@ -17,7 +17,7 @@ from pravega_wire.metrics import WriteCounts
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER
-from pravega_wire.segment.appender import SegmentAppender, flush
+from pravega_wire.segment.appender import AppenderOwner, SegmentAppender, flush
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.support.nurseries import lone_errors
@@ -46,9 +46,6 @@ class _Owner:
     def resent(self, blocks: int, count: int, size: int) -> None:
         # Here, blocks are pieces of one event.
         self._counts.resent(blocks, 0, size)
-
-    def reconnecting(self, error: PravegaError) -> None:
-        self._counts.reconnecting(error)
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         self.error = error
@@ -93,7 +90,17 @@ async def append_large_event(
     )
     target = replace(parent, name=created.segment)
     owner = _Owner(counts)
-    appender = SegmentAppender(stores, target, owner)
+    appender = SegmentAppender(
+        stores,
+        target,
+        AppenderOwner(
+            acknowledged=owner.acknowledged,
+            resent=owner.resent,
+            reconnecting=counts.reconnecting,
+            failed=owner.failed,
+            sealed=owner.sealed,
+        ),
+    )
     try:
         with lone_errors() as body:
             async with trio.open_nursery() as nursery:

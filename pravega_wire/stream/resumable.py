@@ -31,7 +31,7 @@ from pravega_wire.errors import (
     SegmentSealedError,
     WriterHistoryLostError,
 )
-from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, Place, too_large
+from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, Place, settle, too_large
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
@@ -200,8 +200,8 @@ class ResumableWriter(EventWriter[Value]):
         self._moving = trio.Lock()
 
     @limited("opening the writer of {self.stream}")
-    async def open(self) -> Self:
-        """Find the stream's segments and what each has stored of this writer; ``async with`` does this.
+    async def __aenter__(self) -> Self:
+        """Find the stream's segments and what each has stored of this writer.
 
         :raises WriterHistoryLostError: no ``first_event_number`` was given, and segments that may have held
             the last number were truncated away.
@@ -309,7 +309,7 @@ class ResumableWriter(EventWriter[Value]):
             if keys is not None and next(keys, missing) is not missing:
                 raise more_keys()
         finally:
-            ack.settle()
+            settle(ack)
         return ack
 
     async def _write_numbered(
@@ -356,7 +356,7 @@ class ResumableWriter(EventWriter[Value]):
     def _id_on(self, segment: str) -> UUID:
         return uuid5(self.writer_id, segment)
 
-    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+    async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """A segment was sealed: move its events to the segments that are active now."""
         async with self._moving:
             if self._by_id.get(appender.target.segment_id) is not appender:

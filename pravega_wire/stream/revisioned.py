@@ -35,7 +35,7 @@ from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.transport.limits import limited
 from pravega_wire.values.types import Revision, ScopedStream
 
-__all__ = ["RevisionReader", "RevisionedStream", "deserialized"]
+__all__ = ["RevisionReader", "RevisionedStream", "deserialized", "read_news"]
 
 T = TypeVar("T")
 
@@ -187,37 +187,6 @@ class RevisionedStream(Generic[T]):
         )
         return RevisionReader(EventRangeReader(reader), self._target.name, self._serializer)
 
-    async def read_news(self, revision: Revision) -> list[tuple[Revision, T]] | None:
-        """Read all values after ``revision`` in one request, after another writer was faster.
-
-        A store rejects a conditional append that lost the race before the winning value can be read. It holds
-        this request until then.
-
-        :returns: values with the revisions they produced. None if one reply does not contain all of them, or
-            if no reply arrived: in these cases use :meth:`read_from`, which also reports errors.
-        """
-        offset = self._offset(revision)
-        with self._waiters.waiting(), trio.move_on_after(_NEWS_SECONDS):
-            try:
-                reply = await self._core.stores.once(
-                    self._target,
-                    lambda request_id, token: c.ReadSegment(
-                        segment=self._target.name,
-                        offset=offset,
-                        suggested_length=_READ_BYTES,
-                        delegation_token=token,
-                        request_id=request_id,
-                    ),
-                    c.SegmentRead,
-                    doing="reading",
-                )
-                batch, consumed, _ = parse_events(reply.data, offset, segment=self._target.name)
-            except PravegaError:
-                return None
-            if reply.at_tail and reply.offset == offset and 0 < consumed == len(reply.data):
-                return [self._value(*each) for each in zip(batch.offsets(), batch.to_list(), strict=True)]
-        return None
-
     def _value(self, offset: int, payload: bytes) -> tuple[Revision, T]:
         return self._revision(offset + HEADER_BYTES + len(payload)), self._serializer.deserialize(payload)
 
@@ -318,6 +287,38 @@ class RevisionedStream(Generic[T]):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+
+async def read_news(log: RevisionedStream[T], revision: Revision) -> list[tuple[Revision, T]] | None:
+    """Read all values of ``log`` after ``revision`` in one request, after another writer was faster.
+
+    A store rejects a conditional append that lost the race before the winning value can be read. It holds
+    this request until then.
+
+    :returns: values with the revisions they produced. None if one reply does not contain all of them, or
+        if no reply arrived: in these cases use ``read_from``, which also reports errors.
+    """
+    offset = log._offset(revision)
+    with log._waiters.waiting(), trio.move_on_after(_NEWS_SECONDS):
+        try:
+            reply = await log._core.stores.once(
+                log._target,
+                lambda request_id, token: c.ReadSegment(
+                    segment=log._target.name,
+                    offset=offset,
+                    suggested_length=_READ_BYTES,
+                    delegation_token=token,
+                    request_id=request_id,
+                ),
+                c.SegmentRead,
+                doing="reading",
+            )
+            batch, consumed, _ = parse_events(reply.data, offset, segment=log._target.name)
+        except PravegaError:
+            return None
+        if reply.at_tail and reply.offset == offset and 0 < consumed == len(reply.data):
+            return [log._value(*each) for each in zip(batch.offsets(), batch.to_list(), strict=True)]
+    return None
 
 
 def deserialized(

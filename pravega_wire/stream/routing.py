@@ -33,9 +33,10 @@ from pravega_wire.protocol.append import (
     Place,
     PlaceRun,
     hand_over,
+    settle,
     too_large,
 )
-from pravega_wire.segment.appender import Ack, SegmentAppender, flush
+from pravega_wire.segment.appender import Ack, AppenderOwner, SegmentAppender, flush
 from pravega_wire.serializers import Serializer, Value, total
 from pravega_wire.stream.arrow import (
     FramedEvents,
@@ -206,8 +207,6 @@ class _Groups(dict[str, _Group]):
 class RoutedWriter(Generic[Value]):
     """Routes events to appenders. The base of the public writers; not used directly.
 
-    Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
-
     :ivar events_written: number of events accepted so far.
     :ivar bytes_written: total payload size of the events accepted so far, in bytes.
     """
@@ -228,6 +227,13 @@ class RoutedWriter(Generic[Value]):
         self._name = name
         self._nursery = nursery
         self._counts = counts
+        self._owner = AppenderOwner(
+            acknowledged=self._acknowledged,
+            resent=counts.resent,
+            reconnecting=counts.reconnecting,
+            failed=self._failed,
+            sealed=self._sealed,
+        )
         self._limit = max_outstanding_bytes
         self._headers = _Headers()
         self._position_of = checked_partitioner(partitioner, name)
@@ -369,7 +375,7 @@ class RoutedWriter(Generic[Value]):
                 else:
                     await self._write_chunk(chunk, ack)
         finally:
-            ack.settle()
+            settle(ack)
         return ack
 
     async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
@@ -394,7 +400,7 @@ class RoutedWriter(Generic[Value]):
                 first = row + 1
             await self._write_rows(events[first:], keys if one_key else keys[first:], ack)
         finally:
-            ack.settle()
+            settle(ack)
         return ack
 
     async def _write_rows(self, events: Any, keys: Any, ack: Ack) -> None:
@@ -600,6 +606,9 @@ class RoutedWriter(Generic[Value]):
     async def flush(self) -> None:
         """Wait until every event written before this call is stored.
 
+        If this call is cancelled, the written events stay queued and may still be stored. Flush again to find
+        out.
+
         :raises PravegaError: the writer failed. The events may or may not be stored.
         """
         self._check()
@@ -636,27 +645,17 @@ class RoutedWriter(Generic[Value]):
         self.bytes_written += length
         self._counts.acknowledged(1, length, seconds)
 
-    def acknowledged(self, size: int, count: int, seconds: float) -> None:
-        """See :class:`AppenderOwner`."""
+    def _acknowledged(self, size: int, count: int, seconds: float) -> None:
         self._outstanding -= size
         self._counts.acknowledged(count, size - HEADER_BYTES * count, seconds)
         if self._outstanding <= self._limit and not self._room.is_set():
             self._room.set()
 
-    def resent(self, blocks: int, count: int, size: int) -> None:
-        """See :class:`AppenderOwner`."""
-        self._counts.resent(blocks, count, size)
-
-    def reconnecting(self, error: PravegaError) -> None:
-        """See :class:`AppenderOwner`."""
-        self._counts.reconnecting(error)
-
-    def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """See :class:`AppenderOwner`."""
+    def _failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         self._fail(error)
 
-    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """See :class:`AppenderOwner`. In this base class a sealed segment is a failure."""
+    async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """Handle a segment that takes no more events: in this base class that is a failure."""
         self._fail(error)
         await trio.lowlevel.checkpoint()
 

@@ -59,7 +59,7 @@ class Staging:
         """
         if staging_id is not None:
             check_uuid("staging_id", staging_id)
-        return await StagingWriter(self._core, self.stream, await self._segments(), staging_id).open()
+        return await StagingWriter(self._core, self.stream, await self._segments(), staging_id)
 
     @limited("merging staged events into a transaction on stream {self.stream}")
     async def merge(self, staging_ids: Sequence[UUID]) -> dict[int, tuple[int, ...]]:

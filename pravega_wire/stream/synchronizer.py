@@ -19,7 +19,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
-from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
+from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader, read_news
 from pravega_wire.stream.user_functions import CallingThread, calling_thread, in_caller
 from pravega_wire.support.checks import check_payload, check_several
 from pravega_wire.transport.limits import limited, note_progress
@@ -441,7 +441,7 @@ class StateSynchronizer(Generic[S, I, U]):
             if self._revision is not None and self._revision.offset > known.offset:
                 # Another task has already read them.
                 return
-            news = await self._log.read_news(known) if self._revision is not None else None
+            news = await read_news(self._log, known) if self._revision is not None else None
             if news:
                 await self._take(news)
         if news is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Self, cast
 from uuid import UUID, uuid4
@@ -106,7 +106,9 @@ class _TransactionWriter(RoutedWriter[bytes]):
                 Route(
                     segment.low,
                     segment.high,
-                    SegmentAppender(core.stores, transaction_target(core, stream, segment, suffix), self),
+                    SegmentAppender(
+                        core.stores, transaction_target(core, stream, segment, suffix), self._owner
+                    ),
                 )
                 for segment in segments
             ]
@@ -116,7 +118,7 @@ class _TransactionWriter(RoutedWriter[bytes]):
         for appender in self._appenders():
             self._start(appender)
 
-    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+    async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """The transaction has ended, so a segment takes no more events: fail its events with the reason."""
         if self._why_closed is not None and self._error is None:
             try:
@@ -127,7 +129,7 @@ class _TransactionWriter(RoutedWriter[bytes]):
             else:
                 why.__cause__ = error
                 error = why
-        await super().sealed(appender, error)
+        await super()._sealed(appender, error)
 
 
 def transaction_target(
@@ -316,6 +318,9 @@ class Transaction(Generic[Value]):
 
         The events become visible only with :meth:`commit`.
 
+        If this call is cancelled, the written events stay queued and may still be stored. Flush again to find
+        out.
+
         :raises TransactionNotOpenError: the transaction was committed or aborted elsewhere.
         """
         if self._writer is None:
@@ -359,9 +364,10 @@ class Transaction(Generic[Value]):
         transaction may stay COMMITTING forever, so that readers never see the events. :meth:`wait_committed`
         reports that.
 
-        If this is cancelled during the flush, the commit has not been sent: call it again inside the ``async
-        with`` block, because leaving the block aborts the transaction. If it is cancelled later, the
-        transaction may be committed, and leaving the block does not abort it.
+        If this call is cancelled during the flush, the commit has not been sent: call it again inside the
+        ``async with`` block, because leaving the block aborts the transaction. After the flush, the
+        transaction may be committed: check :meth:`status`. Committing again is harmless, and leaving the
+        block does not abort the transaction.
 
         :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
             writer contain no earlier events. The server makes watermarks of such times.
@@ -402,6 +408,9 @@ class Transaction(Generic[Value]):
     async def abort(self) -> None:
         """Discard the events. Does nothing if the transaction is already aborted.
 
+        If this call is cancelled, the transaction may still be aborted. If it is not, the server aborts it
+        when its lease expires.
+
         :raises TransactionNotOpenError: the transaction is committed.
         """
         self._finish()
@@ -416,6 +425,8 @@ class Transaction(Generic[Value]):
 
     async def wait_committed(self) -> None:
         """Wait until readers see the events.
+
+        If this call is cancelled, that has no effect on the transaction. You can wait again.
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
@@ -650,8 +661,8 @@ class StagingWriter(_TransactionWriter):
         length, crc32 = self._sent[appender]
         self._sent[appender] = StagedBytes(length + len(framed), zlib.crc32(framed, crc32))
 
-    async def open(self) -> Self:
-        """Create the segments; ``async with`` does this.
+    async def __aenter__(self) -> Self:
+        """Create the segments.
 
         :raises InvalidArgumentError: the staging id was used before, so its segments hold events of another
             attempt.
@@ -697,7 +708,10 @@ class StagingWriter(_TransactionWriter):
         return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}
 
     async def aclose(self) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
+
+        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
+        without an acknowledgement are stored.
 
         :raises PravegaError: the flush failed.
         """
@@ -714,8 +728,8 @@ class StagingWriter(_TransactionWriter):
             f"{self.events_acknowledged} of {self.events_written} events stored>"
         )
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:

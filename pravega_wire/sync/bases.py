@@ -444,7 +444,7 @@ class RoutedWriterBase(WriterBase):
         return self._outbox.counted(self._twin.metrics())
 
     def __enter__(self) -> Self:
-        self._portal.call(self._twin.open)
+        self._portal.call(self._twin.__aenter__)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -678,7 +678,7 @@ class StreamFollowerBase(Closable, Generic[T]):
     _twin: AsyncStreamFollower[T]
 
     def __enter__(self) -> Self:
-        self._portal.call(self._twin.open)
+        self._portal.call(self._twin.__aenter__)
         return self
 
     def _read_event(self, timeout: float | None = None) -> Event[T] | None:

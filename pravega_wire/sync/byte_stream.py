@@ -34,7 +34,7 @@ class ByteStreamWriter(io.RawIOBase):
         super().__init__()
         self._portal = Line(portal, writer.stream)
         self._twin = writer
-        self._portal.call(writer.open)
+        self._portal.call(writer.__aenter__)
 
     def __repr__(self) -> str:
         return shown_as(self, self._twin)
@@ -115,7 +115,7 @@ class ByteStreamReader(io.RawIOBase):
         super().__init__()
         self._portal = Line(portal, reader.stream)
         self._twin = reader
-        self._portal.call(reader.open)
+        self._portal.call(reader.__aenter__)
 
     def __repr__(self) -> str:
         return shown_as(self, self._twin)

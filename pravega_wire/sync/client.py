@@ -453,7 +453,6 @@ class PravegaClient(PravegaClientBase):
         note_time_every: float | None = None,
         large_events: bool = False,
     ) -> EventWriter[bytes]: ...
-
     @overload
     def event_writer(
         self,
@@ -465,7 +464,6 @@ class PravegaClient(PravegaClientBase):
         note_time_every: float | None = None,
         large_events: bool = False,
     ) -> EventWriter[T]: ...
-
     def event_writer(
         self,
         stream: StreamName,
@@ -516,7 +514,6 @@ class PravegaClient(PravegaClientBase):
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
     ) -> ResumableWriter[bytes]: ...
-
     @overload
     def resumable_writer(
         self,
@@ -529,7 +526,6 @@ class PravegaClient(PravegaClientBase):
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
     ) -> ResumableWriter[T]: ...
-
     def resumable_writer(
         self,
         stream: StreamName,
@@ -584,7 +580,6 @@ class PravegaClient(PravegaClientBase):
     def begin_transaction(
         self, stream: StreamName, *, lease: float = DEFAULT_LEASE, timeout: float | None = None
     ) -> Transaction[bytes]: ...
-
     @overload
     def begin_transaction(
         self,
@@ -594,7 +589,6 @@ class PravegaClient(PravegaClientBase):
         lease: float = DEFAULT_LEASE,
         timeout: float | None = None,
     ) -> Transaction[T]: ...
-
     def begin_transaction(
         self,
         stream: StreamName,
@@ -624,7 +618,6 @@ class PravegaClient(PravegaClientBase):
     def resume_transaction(
         self, stream: StreamName, txn_id: UUID, *, lease: float = DEFAULT_LEASE, timeout: float | None = None
     ) -> Transaction[bytes]: ...
-
     @overload
     def resume_transaction(
         self,
@@ -635,7 +628,6 @@ class PravegaClient(PravegaClientBase):
         lease: float = DEFAULT_LEASE,
         timeout: float | None = None,
     ) -> Transaction[T]: ...
-
     def resume_transaction(
         self,
         stream: StreamName,
@@ -708,7 +700,8 @@ class PravegaClient(PravegaClientBase):
     def wait_committed(self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None) -> None:
         """Wait until readers see the events of a committing transaction.
 
-        :param timeout: seconds. Reaching the limit does not change the transaction. You can wait again.
+        :param timeout: seconds. If the limit is reached, that has no effect on the transaction. You can
+            wait again.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
         :raises TransactionNotOpenError: the transaction is open: it was not committed.
@@ -953,7 +946,6 @@ class PravegaClient(PravegaClientBase):
         on_truncated: OnTruncated = "raise",
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> StreamFollower[bytes]: ...
-
     @overload
     def follow_events(
         self,
@@ -964,7 +956,6 @@ class PravegaClient(PravegaClientBase):
         on_truncated: OnTruncated = "raise",
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> StreamFollower[T]: ...
-
     def follow_events(
         self,
         stream: StreamName,
@@ -1088,12 +1079,10 @@ class PravegaClient(PravegaClientBase):
     def revisioned_stream(
         self, stream: StreamName, *, timeout: float | None = None
     ) -> RevisionedStream[bytes]: ...
-
     @overload
     def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T], *, timeout: float | None = None
     ) -> RevisionedStream[T]: ...
-
     def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None, *, timeout: float | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
@@ -1200,7 +1189,6 @@ class PravegaClient(PravegaClientBase):
     def key_value_table(
         self, table: StreamName, *, sole_writer: bool = False, timeout: float | None = None
     ) -> KeyValueTable[bytes, bytes, bytes]: ...
-
     @overload
     def key_value_table(
         self,
@@ -1210,7 +1198,6 @@ class PravegaClient(PravegaClientBase):
         sole_writer: bool = False,
         timeout: float | None = None,
     ) -> KeyValueTable[bytes, bytes, V]: ...
-
     @overload
     def key_value_table(
         self,
@@ -1221,7 +1208,6 @@ class PravegaClient(PravegaClientBase):
         sole_writer: bool = False,
         timeout: float | None = None,
     ) -> KeyValueTable[P, bytes, V]: ...
-
     @overload
     def key_value_table(
         self,
@@ -1233,7 +1219,6 @@ class PravegaClient(PravegaClientBase):
         sole_writer: bool = False,
         timeout: float | None = None,
     ) -> KeyValueTable[P, S, V]: ...
-
     def key_value_table(
         self,
         table: StreamName,
@@ -1281,10 +1266,7 @@ class PravegaClient(PravegaClientBase):
 
 
 class RoutedWriter(RoutedWriterBase, Generic[Value]):
-    """Routes events to appenders. The base of the public writers; not used directly.
-
-    Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
-    """
+    """Routes events to appenders. The base of the public writers; not used directly."""
 
     _twin: AsyncRoutedWriter[Value]
 
@@ -1439,11 +1421,11 @@ class EventWriter(RoutedWriter[Value]):
         self._call(timeout, self._twin.note_time, timestamp)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
 
         After a failure of the writer, it closes without flushing.
 
-        :param timeout: seconds for the flush. The writer is closed even if the limit is reached. It is then
+        :param timeout: seconds. If the limit is reached, the writer is closed all the same. It is then
             unknown whether the events without an acknowledgement are stored.
         :raises PravegaError: the flush failed.
         """
@@ -1670,19 +1652,15 @@ class Transaction(TransactionBase, Generic[Value]):
         transaction may stay COMMITTING forever, so that readers never see the events. :meth:`wait_committed`
         reports that.
 
-        If this is cancelled during the flush, the commit has not been sent: call it again inside the ``with``
-        block, because leaving the block aborts the transaction. If it is cancelled later, the transaction may
-        be committed, and leaving the block does not abort it.
-
         :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
             writer contain no earlier events. The server makes watermarks of such times.
         :param writer_id: the writer that the time is noted for. The default is one for all transactions of
             the client. Give writers that run at the same time ids of their own, and keep the id of one that
             continues in another process.
         :param timeout: seconds. If the limit is reached during the flush, the commit has not been sent:
-            call this again inside the block, because leaving the block aborts the transaction. If it is
-            reached later, the transaction may be committed: check :meth:`status`. Committing again is
-            harmless, and leaving the block does not abort the transaction.
+            call it again inside the ``with`` block, because leaving the block aborts the transaction. After
+            the flush, the transaction may be committed: check :meth:`status`. Committing again is harmless,
+            and leaving the block does not abort the transaction.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
         :raises TransactionNotOpenError: this object was closed, or tried to abort, before everything that was
@@ -1709,7 +1687,8 @@ class Transaction(TransactionBase, Generic[Value]):
     def wait_committed(self, *, timeout: float | None = None) -> None:
         """Wait until readers see the events.
 
-        :param timeout: seconds. Reaching the limit does not change the transaction. You can wait again.
+        :param timeout: seconds. If the limit is reached, that has no effect on the transaction. You can
+            wait again.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
         :raises TransactionNotOpenError: the transaction is open: it was not committed.
@@ -1816,9 +1795,9 @@ class StagingWriter(RoutedWriter[bytes]):
         return self._call(timeout, self._twin.contents)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+        """Flush and close. If the flush fails, the writer is closed all the same.
 
-        :param timeout: seconds for the flush. The writer is closed even if the limit is reached. It is then
+        :param timeout: seconds. If the limit is reached, the writer is closed all the same. It is then
             unknown whether the events without an acknowledgement are stored.
         :raises PravegaError: the flush failed.
         """
@@ -2070,7 +2049,6 @@ class ReaderGroup(ReaderGroupBase):
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
-
     @overload
     def reader(
         self,
@@ -2082,7 +2060,6 @@ class ReaderGroup(ReaderGroupBase):
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
-
     def reader(
         self,
         reader_id: str,

@@ -567,7 +567,7 @@ async def test_many_writers_race_for_each_revision(config: PravegaConfig) -> Non
 async def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         with pytest.raises(StreamNotFoundError, match="no-such"):
-            await client.event_writer("no-such").open()
+            await client.event_writer("no-such")
         with pytest.raises(StreamNotFoundError, match="no-such"):
             await client.tail("no-such")
         with pytest.raises(StreamNotFoundError, match="no-such"):
@@ -583,7 +583,7 @@ async def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
         await client.create_stream("t", 1)
         await client.seal_stream("t")
         with pytest.raises(StreamSealedError, match="sealed"):
-            await client.event_writer("t").open()
+            await client.event_writer("t")
     with pytest.raises(ClosedError):
         await client.tail("t")
 
@@ -592,7 +592,7 @@ async def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
 async def test_sealing_fails_the_writer_and_keeps_what_was_acknowledged(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 2)
-        writer = await client.event_writer("t").open()
+        writer = await client.event_writer("t")
         await (await writer.write_events([b"kept"] * 100)).wait()
         await client.seal_stream("t")
         ack = await writer.write_event(b"too late")
@@ -689,7 +689,7 @@ async def test_a_server_that_speaks_garbage(config: PravegaConfig) -> None:
                 await client.create_stream("t", 1)
                 with pytest.raises(PravegaError, match="does not exist in wire"):
                     await client.tail("t")
-                writer = await client.event_writer("t").open()
+                writer = await client.event_writer("t")
                 with pytest.raises(PravegaError, match="does not exist in wire"):
                     await (await writer.write_event(b"x")).wait()
         nursery.cancel_scope.cancel()

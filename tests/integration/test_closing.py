@@ -126,7 +126,7 @@ async def test_a_reader_is_closed_while_it_waits(config: PravegaConfig) -> None:
         await client.create_stream("c")
         async with client.byte_stream_reader("c") as reader:
             await told_when_closed(reader.receive_some, reader.aclose)
-            for call in (reader.head, reader.tail, reader.open, lambda: reader.seek(0)):
+            for call in (reader.head, reader.tail, reader.__aenter__, lambda: reader.seek(0)):
                 assert isinstance(await outcome(call), ClosedError)
 
 
@@ -159,7 +159,7 @@ async def test_what_was_accepted_is_stored_when_the_writer_is_closed(
     with trio.fail_after(120):
         async with open_client(config, address_map=fault_proxy.address_map) as client:
             await client.create_stream("a")
-            writer = await client.byte_stream_writer("a", max_outstanding_bytes=1000).open()
+            writer = await client.byte_stream_writer("a", max_outstanding_bytes=1000)
             fault_proxy.pause()
 
             async def close() -> None:
@@ -180,7 +180,7 @@ async def test_what_was_accepted_is_stored_when_the_writer_is_closed(
                 writer.send_eof,
                 writer.head,
                 writer.tail,
-                writer.open,
+                writer.__aenter__,
                 writer.wait_send_all_might_not_block,
                 lambda: writer.truncate(0),
                 lambda: writer.write(b""),
@@ -352,8 +352,8 @@ async def test_the_client_is_closed_while_a_task_outside_waits_for_a_writer(
         async with trio.open_nursery() as nursery:
             async with open_client(config, address_map=fault_proxy.address_map) as client:
                 await client.create_stream("x")
-                writer = await client.event_writer("x", max_outstanding_bytes=10).open()
-                raw = await client.byte_stream_writer("x").open()
+                writer = await client.event_writer("x", max_outstanding_bytes=10)
+                raw = await client.byte_stream_writer("x")
                 # The appenders are between two attempts, with no connection that could tell them.
                 fault_proxy.refuse()
                 fault_proxy.cut_all()

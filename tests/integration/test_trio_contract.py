@@ -79,8 +79,8 @@ class _Pairs:
         writer = self._writing.byte_stream_writer(name, max_outstanding_bytes=1)
         reader = self._reading.byte_stream_reader(name)
         return (
-            _Sending(self._reading, await writer.open()),
-            _Receiving(self._reading, await reader.open(), self._proxy),
+            _Sending(self._reading, await writer),
+            _Receiving(self._reading, await reader, self._proxy),
         )
 
     async def _clog(self, *senders: trio.abc.SendStream) -> None:

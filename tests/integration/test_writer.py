@@ -346,7 +346,7 @@ def test_a_writer_whose_stream_was_created_again_says_what_it_waits_for(
                 await (await writer.write_event(b"scaled")).wait()
             assert caplog.records == []
 
-            writer = await client.event_writer("s").open()
+            writer = await client.event_writer("s")
             await (await writer.write_event(b"last")).wait()
             await client.seal_stream("s")
             await client.delete_stream("s")

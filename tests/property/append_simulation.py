@@ -497,7 +497,7 @@ class Process:
         )
 
     async def begin(self) -> None:
-        await self.writer.open()
+        await self.writer
         self.opened = True
 
     def call(self, work: Callable[[], Awaitable[None]]) -> None:

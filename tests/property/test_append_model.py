@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from pravega_wire.errors import UnexpectedReplyError
 from pravega_wire.protocol import append, codec
 from pravega_wire.protocol import commands as c
-from pravega_wire.protocol.append import Appends, Durable, Place, Promise, Resumed, Stored, hand_over
+from pravega_wire.protocol.append import Appends, Durable, Place, Promise, Resumed, Stored, hand_over, settle
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.segment import appender as appender_module
 from pravega_wire.segment.appender import Ack
@@ -134,7 +134,7 @@ class AppendMachine(RuleBasedStateMachine):
         ack = Promise()
         peer.appends.flush(ack)
         peer.pump()
-        ack.settle()
+        settle(ack)
         self.waiting.append(ack)
 
     @rule(key=st.sampled_from("ab"))

@@ -134,7 +134,7 @@ class Writer(RoutedWriter):
 
     def _appender(self, number: int) -> SegmentAppender:
         target = SegmentTarget(f"s/t/{number}", "s", "t", number, cast(Any, None))
-        return SegmentAppender(cast(SegmentStores, None), target, self)
+        return SegmentAppender(cast(SegmentStores, None), target, self._owner)
 
     async def _accepted(self, size: int) -> None:
         await super()._accepted(size)

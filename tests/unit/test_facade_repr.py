@@ -13,6 +13,7 @@ import pytest
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, aio, sync
 from pravega_wire.aio import client as aio_client
 from pravega_wire.errors import ConnectError
+from pravega_wire.protocol.append import fail
 from pravega_wire.segment.appender import Ack
 from pravega_wire.sync import client as sync_client
 
@@ -110,7 +111,7 @@ def test_handles_of_an_event_loop_show_their_state_and_no_secret() -> None:
 @pytest.mark.parametrize("cls", [sync.Ack, aio.Ack])
 def test_acknowledgements_show_the_state_of_all_they_stand_for(cls: type) -> None:
     pending, done, failed = Ack(), Ack(0), Ack()
-    failed.fail(ConnectError("no connection"))
+    fail(failed, ConnectError("no connection"))
     line = cast("Any", None)
     assert repr(cls(line, done, pending)) == "<Ack pending>"
     assert repr(cls(line, done, done)) == "<Ack done>"

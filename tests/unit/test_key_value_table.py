@@ -40,6 +40,7 @@ from pravega_wire.errors import (
     TableKeyDoesNotExistError,
     TableKeyLengthError,
     TableOutcomeUnknownError,
+    UnexpectedReplyError,
     WrongHostError,
 )
 from pravega_wire.protocol import commands as c
@@ -53,6 +54,8 @@ from pravega_wire.segment.table import (
     MAX_KEYS_PER_READ,
     NOT_EXISTS,
     Change,
+    Next,
+    Progress,
     TableSegment,
     batch_bytes,
     settle,
@@ -599,6 +602,56 @@ def played(
 
 def world_with_a() -> World:
     return World(3, {b"a": (b"old", 3)})
+
+
+LOST = ConnectionLostError("lost")
+UNREACHED = ConnectError("no connection")
+REFUSED = WrongHostError("another store")
+GONE = NoSuchSegmentError("no such segment")
+ANOTHER_VERSION = TableKeyBadVersionError("no")
+NO_KEY = TableKeyDoesNotExistError("no")
+
+
+@pytest.mark.parametrize(
+    ("attempts", "following", "lost"),
+    [
+        ([(False, UNREACHED)], Next.SEND, None),
+        ([(True, REFUSED)], Next.SEND, None),
+        ([(True, GONE)], Next.GIVE_UP, None),
+        ([(False, EncodeError("too long"))], Next.GIVE_UP, None),
+        ([(True, ANOTHER_VERSION)], Next.LOCATE, None),
+        ([(True, NO_KEY)], Next.LOCATE, None),
+        ([(True, LOST)], Next.READ_BACK, LOST),
+        # Whether it can be tried again does not matter: it may have been made.
+        ([(True, UnexpectedReplyError("two versions"))], Next.READ_BACK, UnexpectedReplyError),
+        # The lost attempt may have changed the version, and nothing takes the loss back.
+        ([(True, LOST), (True, ANOTHER_VERSION)], Next.READ_BACK, LOST),
+        ([(True, LOST), (True, REFUSED)], Next.READ_BACK, LOST),
+        ([(True, LOST), (False, UNREACHED)], Next.READ_BACK, LOST),
+        ([(True, LOST), (True, GONE)], Next.GIVE_UP, LOST),
+        ([(True, REFUSED), (True, LOST)], Next.READ_BACK, LOST),
+    ],
+)
+def test_what_follows_a_failed_attempt(
+    attempts: list[tuple[bool, PravegaError]], following: Next, lost: PravegaError | type[PravegaError] | None
+) -> None:
+    progress = Progress()
+    for sent, error in attempts:
+        progress.sent = sent
+        found = progress.failed(error)
+        assert not progress.sent
+    assert found is following
+    assert progress.lost is lost or type(progress.lost) is lost
+    assert progress.may_be_made == (lost is not None)
+
+
+def test_an_attempt_that_is_not_answered_may_be_made() -> None:
+    progress = Progress()
+    assert not progress.may_be_made
+    progress.sent = True
+    assert progress.may_be_made
+    assert progress.failed(REFUSED) is Next.SEND
+    assert not progress.may_be_made
 
 
 def test_what_has_not_been_sent_is_sent_later() -> None:

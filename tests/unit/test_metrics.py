@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -274,6 +275,11 @@ def test_instruments_have_units_and_attributes_of_few_values(collected: Collecte
     assert keys == {
         "pravega.scope", "pravega.stream", "pravega.client.role", "error.type", "rpc.system", "rpc.method",
     }  # fmt: skip
+
+
+def test_each_kind_of_observation_is_recorded(collected: Collected) -> None:
+    observer = cast(Any, telemetry.instrument(collected.meter))
+    assert observer._records.keys() == set(get_args(Observation))
 
 
 def test_outstanding_bytes_of_several_clients_add_up_until_they_are_closed(collected: Collected) -> None:

@@ -190,14 +190,14 @@ def test_a_closed_writer_is_not_opened(kind: type[EventWriter]) -> None:
             writer = writer_of(kind, core)
             await writer.aclose()
             with pytest.raises(ClosedError, match="the writer of s/t is closed"):
-                await writer.open()
+                await writer
             writer = writer_of(kind, core)
             world.quiet = False
             async with trio.open_nursery() as opening:
 
                 async def open_it() -> None:
                     with pytest.raises(ClosedError, match="the writer of s/t is closed"):
-                        await writer.open()
+                        await writer
 
                 opening.start_soon(open_it)
                 await trio.lowlevel.checkpoint()

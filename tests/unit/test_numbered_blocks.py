@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.protocol.append import Appends, Block, Place, Promise
+from pravega_wire.protocol.append import Appends, Block, Place, Promise, settle
 from pravega_wire.protocol.events import frame_event
 
 
@@ -54,7 +54,7 @@ def test_what_is_stored_is_left_out_once(
                 pass
         elif index < len(sizes) - 1:
             appends.close_block()
-    shared.settle()
+    settle(shared)
     gone: set[int] = set()
     dropped = dropped_bytes = 0
 

@@ -35,6 +35,7 @@ from pravega_wire import (
 )
 from pravega_wire._public import home_of
 from pravega_wire.errors import ClosedError, ConnectError
+from pravega_wire.protocol.append import fail
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.values.types import ScopedStream
@@ -184,7 +185,7 @@ async def test_handles_show_their_state_and_no_secret() -> None:
 
 def test_acknowledgements_show_their_state() -> None:
     pending, done, failed = Ack(), Ack(0), Ack()
-    failed.fail(ConnectError("no connection"))
+    fail(failed, ConnectError("no connection"))
     assert [repr(each) for each in (pending, done, failed)] == [
         "<Ack pending>",
         "<Ack done>",
