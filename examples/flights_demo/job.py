@@ -33,6 +33,25 @@ class Progress:
         self._file.write(json.dumps(line) + "\n")
 
 
+def spark_session(name: str, master: str = "local[2]") -> SparkSession:
+    """Return a small Spark session of this machine alone.
+
+    :param name: name of the application.
+    :param master: the master, with the number of task slots.
+    """
+    return (
+        SparkSession.builder.master(master)
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+
+
 def main() -> None:
     """Run the streaming query until every file is stored."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -42,17 +61,7 @@ def main() -> None:
     args = parser.parse_args()
     progress = Progress(args.progress)
     progress.note("started")
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("flights")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    spark = spark_session("flights")
     spark.sparkContext.setLogLevel("ERROR")
     progress.note("spark is up")
 

@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from examples.flights_demo.data import COLUMNS, event_checksum
+from examples.flights_demo.job import spark_session
 from pravega_wire import PravegaConfig
 from spark_adapter import read_df, read_rdd
 
@@ -37,17 +38,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args()
     config = PravegaConfig.from_defaults(controller_uri=args.controller)
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("flights report")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    spark = spark_session("flights report")
     spark.sparkContext.setLogLevel("ERROR")
 
     events = read_rdd(spark.sparkContext, config, args.stream, args.start, args.end)

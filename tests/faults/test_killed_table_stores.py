@@ -25,6 +25,7 @@ from pravega_wire.errors import TableKeyBadVersionError, TableOutcomeUnknownErro
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.testing import FaultProxy, PravegaCluster
 from pravega_wire.testing.processes import ServerProcess
+from tests.inside import core_of
 
 SECONDS = 400
 """A guard only: a store's containers move to the others in about 35 s, and a busy machine takes longer."""
@@ -158,7 +159,7 @@ async def watch(client: PravegaClient, outcome: Outcome, stop: trio.Event) -> No
 async def store_of(cluster: PravegaCluster, client: PravegaClient, table: Table, key: bytes) -> ServerProcess:
     """The store that serves a primary key now."""
     target = table._segment_of(key).table.target
-    address = await client._core.stores.endpoint(target)
+    address = await core_of(client).stores.endpoint(target)
     [store] = [store for store in cluster.stores if store.address == address]
     return store
 

@@ -11,7 +11,15 @@ import pytest
 import trio
 import trio.testing
 
-from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
+from pravega_wire import (
+    EventWriter,
+    PravegaClient,
+    PravegaConfig,
+    StagingWriter,
+    Transaction,
+    TxnStatus,
+    open_client,
+)
 from pravega_wire.errors import ClosedError, RetriesExhaustedError, TransportError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment import store
@@ -20,10 +28,28 @@ from tests.faults.support import assert_exactly, event_of, read_all
 
 
 @asynccontextmanager
-async def through(config: PravegaConfig, proxy: FaultProxy) -> AsyncIterator[PravegaClient]:
+async def through(
+    config: PravegaConfig, proxy: FaultProxy, stream: str, segments: int = 1
+) -> AsyncIterator[PravegaClient]:
+    """A client behind the proxy, and a new stream."""
     with trio.fail_after(120):
         async with open_client(config, address_map=proxy.address_map) as client:
+            await client.create_stream(stream, segments)
             yield client
+
+
+async def write_through_cuts(
+    writer: EventWriter | Transaction | StagingWriter, proxy: FaultProxy, at_once: int
+) -> int:
+    """Write events until all cuts are made; return how many."""
+    written = 0
+    while proxy.cuts_due:
+        for _ in range(at_once):
+            await writer.write_event(*event_of(written))
+            written += 1
+        await trio.sleep(0.001)
+        assert written < 2_000_000
+    return written
 
 
 @pytest.mark.parametrize("segments", [1, 4])
@@ -32,17 +58,10 @@ async def test_fifty_connections_lost_before_the_acknowledgement(
 ) -> None:
     """The server has stored the block each time, and the client cannot know it."""
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("cut", segments)
-        written = 0
+    async with through(config, fault_proxy, "cut", segments) as client:
         async with client.event_writer("cut") as writer:
             fault_proxy.cut_before_reply(c.DataAppended, times=50, after=1)
-            while fault_proxy.cuts_due:
-                for _ in range(100):
-                    await writer.write_event(*event_of(written))
-                    written += 1
-                await trio.sleep(0.001)
-                assert written < 2_000_000
+            written = await write_through_cuts(writer, fault_proxy, 100)
             for _ in range(1000):
                 await writer.write_event(*event_of(written))
                 written += 1
@@ -70,8 +89,7 @@ async def test_a_segment_that_nothing_is_written_to_does_not_fail_the_writer(
     later = _Later()
     monkeypatch.setattr(store, "trio", later)
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("idle", 2)
+    async with through(config, fault_proxy, "idle", 2) as client:
         async with client.event_writer("idle", max_outstanding_bytes=1000) as writer:
             for number in range(6):
                 for _ in range(50):
@@ -94,8 +112,7 @@ async def test_what_another_process_has_stored_is_a_success(
     monkeypatch.setattr(store, "trio", later)
     writer_id = uuid4()
 
-    async with through(config, fault_proxy) as client, open_client(config) as sound:
-        await client.create_stream("shared", 1)
+    async with through(config, fault_proxy, "shared") as client, open_client(config) as sound:
         async with client.resumable_writer("shared", writer_id, first_event_number=1) as behind:
             async with sound.resumable_writer("shared", writer_id, first_event_number=1) as ahead:
                 for number in range(20):
@@ -117,8 +134,7 @@ async def test_what_another_process_has_stored_is_a_success(
 
 
 async def test_a_mark_whose_answer_is_lost_was_moved(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("marked", 1)
+    async with through(config, fault_proxy, "marked") as client:
         async with client.revisioned_stream("marked") as log:
             first = await log.write_unconditionally(b"1")
             second = await log.write_unconditionally(b"2")
@@ -133,8 +149,7 @@ async def test_a_mark_whose_answer_is_lost_was_moved(config: PravegaConfig, faul
 async def test_closing_tells_whoever_waits_for_an_answer(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("closing", 1)
+    async with through(config, fault_proxy, "closing") as client:
         log = await client.revisioned_stream("closing")
         known = await log.write_unconditionally(b"1")
         fault_proxy.pause()
@@ -157,8 +172,7 @@ async def test_every_acknowledgement_alone_is_lost_once(
 ) -> None:
     """One event under way at a time: each is stored, cut off, and found again at the next set-up."""
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("alone", 1)
+    async with through(config, fault_proxy, "alone") as client:
         async with client.event_writer("alone") as writer:
             for number in range(20):
                 fault_proxy.cut_before_reply(c.DataAppended)
@@ -169,8 +183,7 @@ async def test_every_acknowledgement_alone_is_lost_once(
 
 
 async def test_the_set_up_reply_is_lost(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("setup", 1)
+    async with through(config, fault_proxy, "setup") as client:
         fault_proxy.cut_before_reply(c.AppendSetup, times=3)
         async with client.event_writer("setup") as writer:
             await writer.write_events(
@@ -182,16 +195,10 @@ async def test_the_set_up_reply_is_lost(config: PravegaConfig, fault_proxy: Faul
 
 @pytest.mark.smoke
 async def test_transaction_with_lost_acknowledgements(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("txn", 2)
+    async with through(config, fault_proxy, "txn", 2) as client:
         async with client.begin_transaction("txn") as txn:
             fault_proxy.cut_before_reply(c.DataAppended, times=10)
-            written = 0
-            while fault_proxy.cuts_due:
-                for _ in range(50):
-                    await txn.write_event(*event_of(written))
-                    written += 1
-                await trio.sleep(0.001)
+            written = await write_through_cuts(txn, fault_proxy, 50)
             await txn.commit()
             await txn.wait_committed()
             assert await txn.status() is TxnStatus.COMMITTED
@@ -204,17 +211,11 @@ async def test_staged_contents_are_those_that_are_stored(
 ) -> None:
     """Blocks that are sent again count once."""
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("staged", 2)
+    async with through(config, fault_proxy, "staged", 2) as client:
         txn = await client.begin_transaction("staged")
-        written = 0
         async with client.staging("staged", txn.txn_id).writer() as writer:
             fault_proxy.cut_before_reply(c.DataAppended, times=10)
-            while fault_proxy.cuts_due:
-                for _ in range(50):
-                    await writer.write_event(*event_of(written))
-                    written += 1
-                await trio.sleep(0.001)
+            written = await write_through_cuts(writer, fault_proxy, 50)
             contents = await writer.contents()
         assert fault_proxy.cuts == 10
         merged = await client.staging("staged", txn.txn_id).merge([writer.staging_id])
@@ -233,8 +234,7 @@ async def test_staged_contents_are_those_that_are_stored(
 async def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("state", 1)
+    async with through(config, fault_proxy, "state") as client:
         async with client.revisioned_stream("state") as state:
             latest = await state.latest_revision()
             for number in range(10):
@@ -249,8 +249,7 @@ async def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
 
 @pytest.mark.smoke
 async def test_reads_go_on_where_they_were(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("reads", 1)
+    async with through(config, fault_proxy, "reads") as client:
         async with client.event_writer("reads") as writer:
             await writer.write_events(
                 [event_of(n)[0] for n in range(100_000)], [event_of(n)[1] for n in range(100_000)]
@@ -263,8 +262,7 @@ async def test_reads_go_on_where_they_were(config: PravegaConfig, fault_proxy: F
 async def test_what_is_paused_twice_goes_on_at_the_first_resume(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("paused", 1)
+    async with through(config, fault_proxy, "paused") as client:
         async with client.event_writer("paused") as writer:
             for number in range(20):
                 fault_proxy.pause()
@@ -283,8 +281,7 @@ async def test_a_store_that_refuses_for_too_long_is_named(
 ) -> None:
     impatient = replace(config, operation_timeout=2)
 
-    async with through(impatient, fault_proxy) as client:
-        await client.create_stream("refused", 1)
+    async with through(impatient, fault_proxy, "refused") as client:
         fault_proxy.refuse()
         with pytest.raises(RetriesExhaustedError, match=r"refused/0") as raised:
             async with client.event_writer("refused") as writer:
@@ -300,8 +297,7 @@ async def test_a_store_that_refuses_for_too_long_is_named(
 async def test_a_store_that_speaks_garbage(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     """Bad bytes end the connection and are not taken for answers; the next connection goes on."""
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("garbage", 1)
+    async with through(config, fault_proxy, "garbage") as client:
         async with client.event_writer("garbage") as writer:
             for number in range(100):
                 if number % 20 == 10:

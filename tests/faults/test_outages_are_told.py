@@ -12,9 +12,9 @@ import trio
 
 from pravega_wire import KeyValueTableConfiguration, PravegaClient, PravegaConfig, open_client, sync
 from pravega_wire.errors import TableOutcomeUnknownError
-from pravega_wire.support import trouble
 from pravega_wire.testing import FaultProxy
 from tests.faults.support import event_of
+from tests.inside import forget_told
 
 SECONDS = 60
 
@@ -31,7 +31,7 @@ class Listening(logging.Handler):
         """Forget what was heard, and let it be told again."""
         self.lines.clear()
         self.heard.clear()
-        trouble._told.clear()
+        forget_told()
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
@@ -39,8 +39,8 @@ class Listening(logging.Handler):
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
-    monkeypatch.setattr(trouble, "_told", {})
+def log() -> Iterator[Listening]:
+    forget_told()
     handler = Listening()
     logger = logging.getLogger("pravega_wire")
     logger.addHandler(handler)

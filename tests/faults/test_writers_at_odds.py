@@ -36,8 +36,7 @@ def test_a_large_event_whose_segment_is_dropped_goes_to_the_next(
     done = trio.Event()
 
     async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("large", 1)
+        async with through(config, fault_proxy, "large") as client:
 
             async def drop() -> None:
                 await disturb.wait()
@@ -77,8 +76,7 @@ def test_a_large_event_whose_segment_is_dropped_goes_to_the_next(
 async def test_a_merge_whose_answer_is_lost(
     config: PravegaConfig, fault_proxy: FaultProxy, times: int
 ) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("merged", 1)
+    async with through(config, fault_proxy, "merged") as client:
         async with client.event_writer("merged", large_events=True) as writer:
             await writer.write_event(b"before")
             fault_proxy.cut_before_reply(c.SegmentsMerged, times=times)
@@ -109,8 +107,7 @@ async def test_events_of_another_task_are_not_doubled_by_a_large_one(
     held: list[SegmentAppender] = []
     monkeypatch.setattr(SegmentAppender, "on_reply", on_reply)
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("two", 1)
+    async with through(config, fault_proxy, "two") as client:
         async with client.event_writer("two", large_events=True) as writer:
             await writer.write_event(b"before", "key")
             await writer.flush()
@@ -142,8 +139,7 @@ def picky(key: str) -> float:
 async def test_a_partitioner_that_fails_fails_the_call_and_leaves_nothing_behind(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("picky", 2)
+    async with through(config, fault_proxy, "picky", 2) as client:
         async with client.event_writer("picky", partitioner=picky) as writer:
             with pytest.raises(KeyError, match="bad"):
                 await writer.write_events([b"1", b"2", b"3"], ["x", "bad", "y"])
@@ -156,8 +152,7 @@ async def test_a_partitioner_that_is_needed_only_later_fails_its_writer_alone(
 ) -> None:
     """As long as there is one segment no partitioner is asked."""
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("late", 1)
+    async with through(config, fault_proxy, "late") as client:
         async with client.event_writer("late") as other:
             with pytest.raises(InvalidArgumentError, match="partitioner"):
                 async with client.event_writer("late", partitioner=picky) as writer:
@@ -197,8 +192,7 @@ async def test_time_is_noted_after_what_was_written(
 
     monkeypatch.setattr(ControllerClient, "note_timestamp_from_writer", note)
 
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("timed", 1)
+    async with through(config, fault_proxy, "timed") as client:
         async with client.event_writer("timed", large_events=large) as writer:
             await writer.write_event(b"1")
             await writer.flush()
@@ -216,8 +210,7 @@ async def test_time_is_noted_after_what_was_written(
 async def test_what_ends_a_commit_is_what_its_caller_sees(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("ended", 1)
+    async with through(config, fault_proxy, "ended") as client:
         ids = []
 
         async def commit() -> None:
@@ -243,8 +236,7 @@ async def test_what_ends_a_commit_is_what_its_caller_sees(
 async def test_keys_in_a_transaction_mean_the_same_however_they_are_given(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async with through(config, fault_proxy) as client:
-        await client.create_stream("keys", 8)
+    async with through(config, fault_proxy, "keys", 8) as client:
         async with client.begin_transaction("keys") as txn:
             await txn.write_event(b"e1", "")
             await txn.write_events([b"e2"], "")
@@ -282,7 +274,7 @@ async def test_byte_streams_take_bytes_and_let_others_run(
             assert reader.read(5) == b"hello"
 
     async with (
-        through(config, fault_proxy) as asynchronous,
+        through(config, fault_proxy, "bytes") as asynchronous,
         asynchronous.byte_stream_writer("bytes") as stream,
     ):
         with pytest.raises(InvalidArgumentError, match="int"):

@@ -40,6 +40,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Utf8Serializer
 from pravega_wire.testing import FaultProxy
+from tests.inside import core_of, portal_of
 
 Main = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -394,7 +395,7 @@ def test_cancelling_an_append_that_waits(
                 await cancelled_within(
                     writer.write_events(events), lambda: writer.outstanding_bytes > 200_000
                 )
-                calls = client._portal.portal.calls
+                calls = portal_of(client).portal.calls
                 assert not calls
                 fault_proxy.resume()
                 written = writer.events_written
@@ -417,7 +418,7 @@ def test_cancelling_a_read_that_waits(config: PravegaConfig, run: Callable[[Main
                 group.reader("one") as reader,
                 client.event_writer("s") as writer,
             ):
-                calls = client._portal.portal.calls
+                calls = portal_of(client).portal.calls
                 for number in range(5):
                     await cancelled_within(reader.read_event(), lambda: len(calls) > 0)
                     assert not calls
@@ -495,7 +496,7 @@ def test_what_was_opened_for_a_cancelled_task_is_closed(
                 except asyncio.CancelledError:
                     continue
             # A transaction that is kept alive for nobody would have a task in the client's nursery.
-            nursery = client._twin._core.nursery
+            nursery = core_of(client).nursery
             assert not [task for task in nursery.child_tasks if task.name.startswith("lease of")]
 
     run(main)
@@ -692,7 +693,7 @@ def test_closing_the_loop_with_things_open(config: PravegaConfig) -> None:
         manager = aio.open_client(config)
         client = loop.run_until_complete(manager.__aenter__())
         assert loop.run_until_complete(client.stream_exists("s"))
-        thread = client._portal.crossing.thread
+        thread = portal_of(client).crossing.thread
         task = asyncio.ensure_future(client.reader_group("g"), loop=loop)
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
@@ -746,7 +747,7 @@ def test_an_error_in_the_block_leaves_the_client(config: PravegaConfig, run: Cal
         with pytest.raises(LookupError, match="mine"):
             async for _ in failing(seen):
                 pass
-        assert not seen[0]._portal.crossing.thread.alive
+        assert not portal_of(seen[0]).crossing.thread.alive
 
     run(main)
 

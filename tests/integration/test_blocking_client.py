@@ -41,6 +41,7 @@ from pravega_wire.metrics import ControllerCalled
 from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.sync import EventReader, PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
+from tests.inside import portal_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -724,9 +725,9 @@ def test_a_time_that_is_none(config: PravegaConfig, timeout: Any) -> None:
 
 def waiting(client: PravegaClient, call: Callable[[], object]) -> Future[object]:
     """A call in another thread, which has begun."""
-    before = set(client._portal.portal._calls)
+    before = set(portal_of(client).portal.calls)
     future = in_a_thread(call)
-    while not set(client._portal.portal._calls) - before and not future.done():
+    while not set(portal_of(client).portal.calls) - before and not future.done():
         time.sleep(0.01)
     return future
 

@@ -52,6 +52,7 @@ from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.hashing import routing_key_position
 from pravega_wire.values.naming import generalized_segment_id
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.inside import core_of
 
 
 async def all_events(client: PravegaClient, stream: str) -> list[bytes]:
@@ -661,7 +662,7 @@ async def test_the_controller_uri_names_a_store_or_says_tls(config: PravegaConfi
     with trio.fail_after(60):
         async with open_client(config) as client:
             await client.create_stream("t", 1)
-            node = await client._core.controller.get_uri(str(config.scope), "t", 0)
+            node = await core_of(client).controller.get_uri(str(config.scope), "t", 0)
         for uri, message in (
             (f"tcp://127.0.0.1:{node.port}", "a Pravega segment store answered"),
             (config.controller_uri.replace("tcp://", "tls://"), "the server does not speak TLS"),

@@ -39,6 +39,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.metrics import DataSkipped
 from pravega_wire.serializers import FunctionSerializer, Utf8Serializer
+from tests.inside import core_of
 
 KEYS = 7
 
@@ -80,7 +81,7 @@ def check_order(numbers: list[int], count: int) -> None:
 
 def tasks_of(client: PravegaClient) -> int:
     """How many followers are reading."""
-    return sum("_Segments.run" in each.name for each in client._core.nursery.child_tasks)
+    return sum("_Segments.run" in each.name for each in core_of(client).nursery.child_tasks)
 
 
 async def all_done(client: PravegaClient) -> None:

@@ -52,6 +52,7 @@ from pravega_wire.ingest import (
 from pravega_wire.ingest import state as state_module
 from pravega_wire.ingest.files import _bytes, list_files
 from pravega_wire.ingest.state import Journal, Kind, Phase
+from tests.inside import core_of
 from tests.integration.ingesting import AFTER_COMMIT, MODES, Job, start, verify, write_folder
 
 SECONDS = 120
@@ -323,7 +324,7 @@ async def test_transaction_that_stays_committing(
         write_numbers(tmp_path / "in", f"{number}.txt", 500, number * 500)
 
     async with open_client(replace(config, operation_timeout=3.0)) as client:
-        controller = client._core.controller
+        controller = core_of(client).controller
         asked, commits = controller.check_transaction_state, controller.commit_transaction
         again: list[UUID] = []
 
@@ -505,13 +506,13 @@ async def test_sealed_stream_is_named_at_once(config: PravegaConfig, tmp_path: P
         await ingester.run(tmp_path / "in")
         await client.seal_stream("data")
         asked: list[int] = []
-        call = client._core.controller._attempt
+        call = core_of(client).controller._attempt
 
         async def count(rpc: str, *more: Any, **named: Any) -> Any:
             asked.append(rpc == "createTransaction")
             return await call(rpc, *more, **named)
 
-        client._core.controller._attempt = count  # type: ignore[method-assign]
+        core_of(client).controller._attempt = count  # type: ignore[method-assign]
         with pytest.raises(
             StreamSealedError, match=r"/data is sealed: no transaction can be started"
         ) as caught:

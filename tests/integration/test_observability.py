@@ -115,31 +115,31 @@ class Tally:
 
 def check_collected(collected: Collected, metrics: ClientMetrics) -> None:
     """What the OpenTelemetry SDK has is the snapshot."""
+    written = {
+        "events.written": "events_acknowledged",
+        "bytes.written": "bytes_acknowledged",
+        "blocks.resent": "blocks_resent",
+        "events.resent": "events_resent",
+        "bytes.resent": "bytes_resent",
+        "segments.sealed": "segments_sealed",
+        "events.moved": "events_moved",
+    }
+    read = {
+        "reads": "reads",
+        "bytes.received": "bytes_received",
+        "events.read": "events_read",
+        "bytes.read": "bytes_read",
+    }
+    counted = (("writer", metrics.writers, written), ("reader", metrics.readers, read))
+    for role, streams, names in counted:
+        for stream, found in streams.items():
+            of = {"scope": stream.scope, "stream": stream.name}
+            for name, counter in names.items():
+                assert collected.value(f"pravega.client.{name}", **of) == getattr(found, counter), name
+            assert collected.value("pravega.client.reconnects", role=role, **of) == found.reconnects
     for stream, writer in metrics.writers.items():
-        of = {"scope": stream.scope, "stream": stream.name}
-        for name, number in (
-            ("events.written", writer.events_acknowledged),
-            ("bytes.written", writer.bytes_acknowledged),
-            ("blocks.resent", writer.blocks_resent),
-            ("events.resent", writer.events_resent),
-            ("bytes.resent", writer.bytes_resent),
-            ("segments.sealed", writer.segments_sealed),
-            ("events.moved", writer.events_moved),
-        ):
-            assert collected.value(f"pravega.client.{name}", **of) == number, name
-        assert collected.value("pravega.client.reconnects", role="writer", **of) == writer.reconnects
-        blocks = collected.points("pravega.client.write.duration", **of)
+        blocks = collected.points("pravega.client.write.duration", scope=stream.scope, stream=stream.name)
         assert sum(point.count for point in blocks) == writer.blocks_acknowledged
-    for stream, reader in metrics.readers.items():
-        of = {"scope": stream.scope, "stream": stream.name}
-        for name, number in (
-            ("reads", reader.reads),
-            ("bytes.received", reader.bytes_received),
-            ("events.read", reader.events_read),
-            ("bytes.read", reader.bytes_read),
-        ):
-            assert collected.value(f"pravega.client.{name}", **of) == number, name
-        assert collected.value("pravega.client.reconnects", role="reader", **of) == reader.reconnects
     for method, calls in metrics.controller.items():
         points = collected.points("pravega.client.controller.call.duration", method=method)
         assert sum(point.count for point in points) == calls.calls

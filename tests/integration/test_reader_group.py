@@ -63,6 +63,7 @@ from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.testing import FaultProxy
 from tests.cancelling import cancelled_at
 from tests.faults.support import assert_exactly, event_of, scale_to
+from tests.inside import core_of, link_of
 
 
 async def write(client: PravegaClient, stream: str, start: int, end: int) -> None:
@@ -438,7 +439,7 @@ async def test_outstanding_checkpoints(config: PravegaConfig) -> None:
                     async with client.reader_group("g") as other:
                         nursery.start_soon(wait, "one")
                         nursery.start_soon(wait, "two")
-                        state = other._link
+                        state = link_of(other)
                         while len(state.state.checkpoints.outstanding) < 2:
                             await state.wait_for_updates()
                         with pytest.raises(CheckpointError, match="2 outstanding"):
@@ -574,9 +575,9 @@ async def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaC
                 await other.checkpoint("three")
             assert not isinstance(full.value, CheckpointTimeoutError)
             # One is withdrawn, the others stay as they are.
-            before = other._link.state.checkpoints
-            await other._link.change(Change(group_algorithm.withdraw_checkpoint("one")))
-            after = other._link.state.checkpoints
+            before = link_of(other).state.checkpoints
+            await link_of(other).change(Change(group_algorithm.withdraw_checkpoint("one")))
+            after = link_of(other).state.checkpoints
             assert after == before.withdrawn("one")
             assert len(after.pending) == 2
             nursery.cancel_scope.cancel()
@@ -957,7 +958,7 @@ async def register(client: PravegaClient, name: str, wanted: ReaderGroupConfig) 
     """What a process does that dies before it writes the group's state."""
     group_id = uuid4()
     group = to_controller(client.config.resolve(name), wanted.with_identity(0, group_id))
-    await client._core.controller.create_reader_group(group)
+    await core_of(client).controller.create_reader_group(group)
     return group_id
 
 
@@ -978,7 +979,7 @@ async def test_a_group_that_was_half_created_is_created_again(
         for stream in ("s", "other"):
             await client.create_stream(stream, 1)
         await register(client, "g", ReaderGroupConfig.of(map(config.resolve, streams)))
-        controller, scope = client._core.controller, str(config.scope)
+        controller, scope = core_of(client).controller, str(config.scope)
         if state == "deleted":
             await controller.seal_stream(scope, "_RGg")
             await controller.delete_stream(scope, "_RGg")
@@ -1001,7 +1002,7 @@ async def test_a_group_that_another_process_is_creating_is_waited_for(config: Pr
             await client.create_stream(stream, 1)
         group, wanted = config.resolve("g"), ReaderGroupConfig.of([config.resolve("s")])
         group_id = await register(client, "g", wanted)
-        initial = await initial_state(client._core, wanted.with_identity(0, group_id))
+        initial = await initial_state(core_of(client), wanted.with_identity(0, group_id))
 
         async def create_another() -> None:
             with pytest.raises(ReaderGroupError, match="another configuration"):
@@ -1117,7 +1118,7 @@ async def test_retention_by_consumption(config: PravegaConfig, retention: Retent
         await client.create_stream("s", 2)
         await write(client, "s", 0, 200)
         async with group_of(client, "s", retention=retention, automatic_checkpoint_interval=0.3) as group:
-            subscribers = await client._core.controller.list_subscribers(config.scope or "", "s")
+            subscribers = await core_of(client).controller.list_subscribers(config.scope or "", "s")
             assert subscribers == [group.name]
             async with group.reader("a") as reader:
                 await take(reader, 200)
@@ -1127,7 +1128,7 @@ async def test_retention_by_consumption(config: PravegaConfig, retention: Retent
                         await group.update_retention_stream_cut([StreamCut(config.resolve("s"), {0: 1})])
                 else:
                     # Published by the reader that finds a complete checkpoint.
-                    link = group._link
+                    link = link_of(group)
                     while not link.state.checkpoints.last or not link.state.checkpoints.published:
                         await reader.read_event(0.1)
                         await group.refresh()
@@ -1267,16 +1268,16 @@ async def test_a_round_that_fails_gives_nothing_out_that_is_released(
             nonlocal released
             before = len(link.state.assigned.get("a", ()))
             after = await change(link, action)
-            if link.core is client._core and len(after.assigned.get("a", ())) < before:
+            if link.core is core_of(client) and len(after.assigned.get("a", ())) < before:
                 released += action.generate.__name__ == "release"
             return after
 
         async def break_off(link: GroupLink, updates: Sequence[GroupUpdate]) -> None:
             nonlocal broken
             # What comes after a segment is released: the other one leaves it to this one to publish cuts.
-            if link.core is not client._core and isinstance(updates[0], UpdateCheckpointPublished):
+            if link.core is not core_of(client) and isinstance(updates[0], UpdateCheckpointPublished):
                 return
-            if link.core is client._core and released > broken:
+            if link.core is core_of(client) and released > broken:
                 broken = released
                 raise PermissionDeniedError("broken off")
             await announce(link, updates)
@@ -1325,7 +1326,7 @@ async def test_a_reset_to_what_does_not_exist(config: PravegaConfig) -> None:
                 await group.reset(nothing)
             # Nothing has changed, and the readers do not look for a change.
             await group.refresh()
-            assert not group._link.state.updating_config
+            assert not link_of(group).state.updating_config
             assert len(await take(reader, 5)) == 5
             assert (await group.reset([])).generation == 1
 
@@ -1395,7 +1396,7 @@ async def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> No
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(first)
-                while not group._link.state.checkpoints.outstanding:
+                while not link_of(group).state.checkpoints.outstanding:
                     await group.refresh()
                 with pytest.raises(CheckpointError, match="already"):
                     await group.checkpoint("twice")

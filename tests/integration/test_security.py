@@ -26,6 +26,7 @@ from pravega_wire.cli.settings import resolve
 from pravega_wire.cli.work.health import examine
 from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError, WrongProtocolError
 from pravega_wire.testing import PravegaServer, plugin, standalone
+from tests.inside import core_of
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_a_thread_reads_by_a_connection_of_its_own(config: PravegaConfig) -> Non
         [part] = client.segment_ranges("direct")
         with blocking.DirectReader(client, part, chunk_bytes=300_000) as batches:
             assert [event for batch in batches for event in batch] == events
-        client._twin._core.stores.pool.tls = ssl.create_default_context()
+        core_of(client).stores.pool.tls = ssl.create_default_context()
         with blocking.DirectReader(client, part) as batches, pytest.raises(TlsError, match="certificate"):
             batches.next_batch()
 
@@ -161,7 +162,7 @@ async def test_no_secret_is_logged_or_in_an_error(
                 b"x",
                 b"y",
             ]
-            tokens = {entry.token for entry in client._core.tokens._entries.values()}
+            tokens = {entry.token for entry in core_of(client).tokens._entries.values()}
             assert tokens
             assert all(tokens)
             secrets.update(token for token in tokens if token)

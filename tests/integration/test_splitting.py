@@ -31,6 +31,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.values.types import CutOrder
+from tests.inside import core_of
 
 MIXED = (
     [b"tiny %d" % n for n in range(30_000)]
@@ -185,7 +186,7 @@ async def test_a_server_keeps_no_index(config: PravegaConfig) -> None:
         segment = f"{config.scope}/large/0.#epoch.0"
         target = SegmentTarget(f"{segment}#index", str(config.scope), "large", 0)
         with pytest.raises(NoSuchSegmentError):
-            await SegmentMetadata(client._core.stores, target).info()
+            await SegmentMetadata(core_of(client).stores, target).info()
 
 
 def test_cuts_across_scales_against_the_server(config: PravegaConfig) -> None:
@@ -225,7 +226,7 @@ def test_cuts_across_scales_against_the_server(config: PravegaConfig) -> None:
             await more(100)
             layout = pickle.loads(pickle.dumps(await client.stream_layout("scaled")))
             stream = layout.stream
-            controller = client._core.controller
+            controller = core_of(client).controller
             for each in layout.segments:
                 after = {one.segment_id for one in layout.successors(each.segment_id)}
                 server = await client.successors(stream, each.segment_id)

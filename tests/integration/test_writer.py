@@ -23,6 +23,7 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     TransactionsUnlistableError,
 )
+from tests.inside import core_of
 
 
 @pytest.mark.smoke
@@ -190,13 +191,13 @@ async def test_writers_that_have_ended_leave_the_address_to_the_next(
     async with open_client(config) as client:
         await client.create_stream("address", 2)
         asked = []
-        ask = client._core.controller.get_uri
+        ask = core_of(client).controller.get_uri
 
         async def get_uri(scope: str, stream: str, segment_id: int) -> NodeUri:
             asked.append(segment_id)
             return await ask(scope, stream, segment_id)
 
-        monkeypatch.setattr(client._core.controller, "get_uri", get_uri)
+        monkeypatch.setattr(core_of(client).controller, "get_uri", get_uri)
         monkeypatch.setattr("pravega_wire.segment.store._CACHE_SECONDS", 1e9)
         for _ in range(3):
             async with client.event_writer("address") as writer:

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from examples.flights_demo.job import spark_session
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import PravegaServer
@@ -42,17 +43,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # the workers import what is tested from here, as this process does
     os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
-    session = (
-        SparkSession.builder.master("local[2,3]")
-        .appName("pravega tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    session = spark_session("pravega tests", "local[2,3]")
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -18,6 +18,7 @@ from pravega_wire.stream.transaction import transaction_target
 from pravega_wire.sync import PravegaClient
 from pravega_wire.testing import FaultProxy
 from spark_adapter.exactly_once.ledger import Record, Snapshot, Staging, decode_record
+from tests.inside import core_of, portal_of
 
 
 def rows_of(batch: int, count: int = 200) -> list[tuple[str, str]]:
@@ -81,15 +82,15 @@ def ledger_records(client: PravegaClient, ledger: str) -> list[Record]:
 def staging_left(client: PravegaClient, stream: str, ledger: str) -> list[UUID]:
     """Ids in the ledger whose staging segments still exist."""
     left = []
-    twin, portal = client._twin, client._portal
+    twin, portal, core = client._twin, portal_of(client), core_of(client)
     name = client.config.resolve(stream)
     for record in ledger_records(client, ledger):
         assert not isinstance(record, Snapshot), "compacted: nothing to check"
         if isinstance(record, Staging) and record.stream == str(name):
             for segment in portal.call(twin._transaction_segments, name, record.txn):
-                target = transaction_target(twin._core, name, segment, record.staging)
+                target = transaction_target(core, name, segment, record.staging)
                 try:
-                    portal.call(SegmentMetadata(twin._core.stores, target).info)
+                    portal.call(SegmentMetadata(core.stores, target).info)
                 except NoSuchSegmentError:
                     continue
                 left.append(record.staging)

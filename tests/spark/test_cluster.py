@@ -14,7 +14,7 @@ import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -319,60 +319,56 @@ def lose_worker(cluster: StandaloneCluster, task: int) -> None:
     cluster.lose_worker_of(task)
 
 
-@pytest.mark.parametrize("lose", [kill_executor, lose_worker])
-def test_lost_in_the_middle_of_a_read(
-    standalone_spark: StandaloneCluster,
-    spark: SparkSession,
-    config: PravegaConfig,
-    source: str,
-    lose: Callable[[StandaloneCluster, int], None],
-) -> None:
-    with Gate(lambda task: lose(standalone_spark, task)) as gate:
-        port = gate.port
-
-        def decode(event: bytes) -> str:
-            if event == b"1:100":
-                wait_at(port)
-            return event.decode()
-
-        found = read_rdd(spark.sparkContext, config, source, deserializer=decode).collect()
-    assert sorted(found) == events_of(0, 1)
-    assert len(gate.passed) == 2
-    assert len(set(gate.passed)) == 2
+@pytest.fixture(params=[kill_executor, lose_worker])
+def gate(request: pytest.FixtureRequest, standalone_spark: StandaloneCluster) -> Iterator[Gate]:
+    """Where the first task that comes by is lost; there are two workers again at the end."""
+    with Gate(lambda task: request.param(standalone_spark, task)) as opened:
+        yield opened
     standalone_spark.add_workers(2 - len(standalone_spark.workers))
 
 
-@pytest.mark.parametrize("lose", [kill_executor, lose_worker])
+def test_lost_in_the_middle_of_a_read(
+    spark: SparkSession, config: PravegaConfig, source: str, gate: Gate
+) -> None:
+    port = gate.port
+
+    def decode(event: bytes) -> str:
+        if event == b"1:100":
+            wait_at(port)
+        return event.decode()
+
+    found = read_rdd(spark.sparkContext, config, source, deserializer=decode).collect()
+    assert sorted(found) == events_of(0, 1)
+    assert len(set(gate.passed)) == len(gate.passed) == 2
+
+
 def test_lost_in_the_middle_of_a_write(
-    standalone_spark: StandaloneCluster,
     spark: SparkSession,
     config: PravegaConfig,
     client: PravegaClient,
     stream: str,
     ledger: str,
     tmp_path: Path,
-    lose: Callable[[StandaloneCluster, int], None],
+    gate: Gate,
 ) -> None:
-    with Gate(lambda task: lose(standalone_spark, task)) as gate:
-        port = gate.port
+    port = gate.port
 
-        def serialize(row: Row) -> bytes:
-            if row.event == "1:150":
-                wait_at(port)
-            return str(row.event).encode()
+    def serialize(row: Row) -> bytes:
+        if row.event == "1:150":
+            wait_at(port)
+        return str(row.event).encode()
 
-        sink = ForeachBatchSink(
-            config,
-            stream,
-            mode="exactly_once",
-            ledger_stream=ledger,
-            serializer=serialize,
-            routing_key_col="key",
-        )
-        run_query(spark, sink, tmp_path / "files", 3, tmp_path / "checkpoint")
+    sink = ForeachBatchSink(
+        config,
+        stream,
+        mode="exactly_once",
+        ledger_stream=ledger,
+        serializer=serialize,
+        routing_key_col="key",
+    )
+    run_query(spark, sink, tmp_path / "files", 3, tmp_path / "checkpoint")
     assert sink.last_batch is not None
     assert sink.last_batch.batch == 2
     assert_exactly(client, stream, [0, 1, 2])
     assert len(set(gate.passed)) == len(gate.passed) == 2
     assert staging_left(client, stream, ledger) == []
-    standalone_spark.add_workers(2 - len(standalone_spark.workers))

@@ -512,12 +512,14 @@ def test_query_id_comes_from_the_checkpoint(
     assert [(each.query, each.batch) for each in done] == [(saved, 0), (saved, 1)]
 
 
+@pytest.mark.parametrize("same_sink", [False, True])
 def test_batch_is_replayed_when_spark_lost_its_own_record(
     spark: SparkSession,
     client: PravegaClient,
     stream: str,
     exactly_once: SinkFactory,
     tmp_path: Path,
+    same_sink: bool,
 ) -> None:
     files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
     put_file(files, 0)
@@ -529,7 +531,7 @@ def test_batch_is_replayed_when_spark_lost_its_own_record(
 
     with pytest.raises(StreamingQueryException):
         run_query(spark, files, write_and_die, checkpoint)
-    restarted = exactly_once(query=None)
+    restarted = sink if same_sink else exactly_once(query=None)
     run_query(spark, files, restarted, checkpoint)
     assert restarted.last_batch is not None
     assert restarted.last_batch.outcome == "skipped"
@@ -624,29 +626,6 @@ def test_parallel_write_of_a_batch_to_one_stream_is_refused(
     wanted = [event for batch in range(2) for event, _ in rows_of(batch)]
     wanted += [f"more {event}" for event, _ in rows_of(1)]
     assert sorted(read_all(client, stream)) == sorted(wanted)
-
-
-def test_query_started_again_in_one_process_may_replay_with_the_same_sink(
-    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory, tmp_path: Path
-) -> None:
-    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
-    put_file(files, 0)
-    sink = exactly_once(query=None)
-    starts = []
-
-    def write(frame: DataFrame, batch: int) -> None:
-        starts.append(batch)
-        sink(frame, batch)
-        if len(starts) == 1:
-            raise RuntimeError("after the sink, before Spark's commit record")
-
-    with pytest.raises(StreamingQueryException):
-        run_query(spark, files, write, checkpoint)
-    run_query(spark, files, write, checkpoint)
-    assert starts == [0, 0]
-    assert sink.last_batch is not None
-    assert sink.last_batch.outcome == "skipped"
-    assert_exactly(client, stream, [0])
 
 
 def test_query_without_a_checkpoint_is_refused(

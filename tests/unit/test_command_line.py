@@ -84,6 +84,7 @@ from pravega_wire.support import trouble
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
 from pravega_wire.values.naming import segment_id
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.inside import forget_told
 
 ROOT = Path(__file__).resolve().parents[2]
 STREAM = ScopedStream("mill", "pressure")
@@ -693,7 +694,7 @@ def test_a_command_that_ends_before_it_waited_for_long_says_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = threading.active_count()
-    monkeypatch.setattr(trouble, "_told", {})
+    forget_told()
     monkeypatch.setattr(frame, "_PATIENCE_SECONDS", 1000.0)
     words = ["scope", "list", "--controller", "tcp://127.0.0.1:1", "--operation-timeout", "3"]
     assert main(words) == Exit.FAILED

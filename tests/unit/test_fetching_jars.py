@@ -293,6 +293,11 @@ def test_a_cache_that_cannot_be_written(published: Published, tmp_path: Path) ->
 # --- cuts -----------------------------------------------------------------------------------------
 
 
+def jars_kept() -> Path:
+    """Where the jars are kept."""
+    return jars.cache_directory() / "jars-0.13.0"
+
+
 def only(machine: pytest.MonkeyPatch, *names: str) -> None:
     machine.setattr(jars, "locked_jars", lambda: tuple(jar_of(name, FILES[name]) for name in names))
 
@@ -323,7 +328,7 @@ def test_a_part_of_another_file_is_thrown_away(
     machine: pytest.MonkeyPatch, published: Published, start: bytes
 ) -> None:
     only(machine, "one")
-    directory = jars._directory()
+    directory = jars_kept()
     directory.mkdir(parents=True)
     (directory / "one-1.jar.part").write_bytes(start)
     assert fetched() == [FILES["one"]]
@@ -332,7 +337,7 @@ def test_a_part_of_another_file_is_thrown_away(
 
 def test_a_part_that_is_whole_is_not_fetched(machine: pytest.MonkeyPatch, published: Published) -> None:
     only(machine, "one")
-    directory = jars._directory()
+    directory = jars_kept()
     directory.mkdir(parents=True)
     (directory / "one-1.jar.part").write_bytes(FILES["one"])
     assert fetched() == [FILES["one"]]
@@ -412,7 +417,7 @@ def test_the_next_process_resumes_what_a_killed_one_has_left(
     first = child("one")
     try:
         assert published.cut.wait(120)
-        part = jars._directory() / "one-1.jar.part"
+        part = jars_kept() / "one-1.jar.part"
         while not part.exists() or part.stat().st_size < 65_536:
             assert first.poll() is None
             time.sleep(0.01)  # what was sent is on its way; a file tells nobody that it grows
@@ -435,7 +440,7 @@ def test_a_file_that_is_not_the_published_one(machine: pytest.MonkeyPatch, publi
     published.files[jar_of("two", b"").path] = b"x" * 1000
     assert "two-1.jar from 127.0.0.1:" in (said := sentence())
     assert "is not the published file" in said
-    assert not list(jars._directory().glob("two-1.jar*"))
+    assert not list(jars_kept().glob("two-1.jar*"))
     published.files[jar_of("two", b"").path] = FILES["two"]
     assert fetched() == WHOLE
 
@@ -444,7 +449,7 @@ def test_a_page_in_place_of_a_file(machine: pytest.MonkeyPatch, published: Publi
     only(machine, "two")
     published.files[jar_of("two", b"").path] = b"<html>" * 5000
     assert "two-1.jar from 127.0.0.1:" in sentence()
-    assert not list(jars._directory().glob("two-1.jar*"))
+    assert not list(jars_kept().glob("two-1.jar*"))
 
 
 def test_a_file_that_is_not_there(published: Published) -> None:

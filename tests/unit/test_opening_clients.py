@@ -20,6 +20,7 @@ import trio
 
 from pravega_wire import aio, open_client, sync
 from pravega_wire.errors import ClosedError, InvalidArgumentError
+from tests.inside import portal_of
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "tcp://127.0.0.1:1"
@@ -201,7 +202,7 @@ def test_what_was_made_with_a_client_keeps_it_open(make: Callable[[Any], Any]) -
         warnings.simplefilter("error")
         refs = [make(sync.open_client(URI))]
         gc.collect()
-        assert refs[0]._portal.portal.open
+        assert portal_of(refs[0]).portal.open
     with pytest.warns(ResourceWarning, match="was not closed"):
         dropped(refs)
 

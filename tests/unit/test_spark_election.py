@@ -230,7 +230,7 @@ def stage(
     with committer.hold(txn):
         staging = staging_id(QUERY + session.hex, batch, txn, partition, number)
         record = Staging(
-            query=committer._key.query, stream="s/t", batch=batch, txn=txn, session=session, staging=staging
+            query=world.query, stream="s/t", batch=batch, txn=txn, session=session, staging=staging
         )
         world.steps.wait()
         world.server.ledger.append(encode_record(record))
@@ -248,9 +248,10 @@ def stage(
 class World:
     """The server, and everybody who is at work on it."""
 
-    def __init__(self, readable: bool = True) -> None:
+    def __init__(self, readable: bool = True, server: Server | None = None, query: str = QUERY) -> None:
         self.readable = readable
-        self.server = Server()
+        self.server = server or Server()
+        self.query = query
         self.steps = Steps()
         self.actors: list[Any] = []
         self.later: list[Callable[[], object]] = []
@@ -387,11 +388,36 @@ def test_any_order_of_steps(choices: list[int], zombies: bool, readable: bool) -
 # --- one thing at a time --------------------------------------------------------------------------
 
 
-def elected(server: Server, session: UUID | None = None, query: str = QUERY, **more: Any) -> ElectedCommitter:
+def journal_of(server: Server, query: str = QUERY, **more: Any) -> Journal:
+    """A ledger, read to its end."""
+    more = {"compact_after": 100, "revisioned": FakeRevisioned(server), **more}
+    journal = Journal(more.pop("revisioned"), SinkKey(query, "s/t"), name="s/ledger", **more)
+    journal.refresh()
+    return journal
+
+
+def elected(
+    server: Server,
+    session: UUID | None = None,
+    query: str = QUERY,
+    *,
+    client: Client | None = None,
+    journal: Journal | None = None,
+    **more: Any,
+) -> ElectedCommitter:
     """What an attempt, or the driver, of a run has."""
-    journal = Journal(FakeRevisioned(server), SinkKey(query, "s/t"), name="s/ledger", compact_after=100)
-    more.setdefault("planned", entry_of)
-    return ElectedCommitter(Client(server), "s/t", journal, lease=60, session=session or uuid4(), **more)
+    settings = {"planned": entry_of, "lease": 60, "session": session or uuid4(), **more}
+    return ElectedCommitter(client or Client(server), "s/t", journal or journal_of(server, query), **settings)
+
+
+def swept(server: Server, client: Client | None = None) -> int:
+    """How many jobs without a name were removed."""
+    return sweep(client or Client(server), "s/t", journal_of(server))
+
+
+def compact(server: Server) -> None:
+    """The ledger is made short."""
+    assert journal_of(server, compact_after=1).compact()
 
 
 def claimed(committer: ElectedCommitter, batch: int) -> UUID:
@@ -403,8 +429,7 @@ def claimed(committer: ElectedCommitter, batch: int) -> UUID:
 
 def staged(server: Server, session: UUID, batch: int = 0, query: str = QUERY) -> list[Attempted]:
     """Both partitions of a batch, written by attempts of a run."""
-    world = World()
-    world.server = server
+    world = World(server=server, query=query)
     return [
         stage(world, elected(server, session, query), session, batch, partition, partition)
         for partition in range(PARTITIONS)
@@ -422,16 +447,15 @@ def test_attempts_of_a_run_take_the_transaction_of_the_first() -> None:
 
 def test_a_rival_that_came_later_aborts_its_own_transaction() -> None:
     server, session = Server(), uuid4()
-    winner, loser = elected(server, session), elected(server, session)
+    winner = elected(server, session)
     found: list[UUID] = []
-    begin = loser._client.begin_transaction
 
-    def overtaken(*args: Any, **more: Any) -> Any:
-        found.append(claimed(winner, 0))
-        return begin(*args, **more)
+    class Overtaken(Client):
+        def begin_transaction(self, *args: Any, **more: Any) -> Any:
+            found.append(claimed(winner, 0))
+            return super().begin_transaction(*args, **more)
 
-    loser._client.begin_transaction = overtaken  # type: ignore[method-assign]
-    assert [claimed(loser, 0)] == found
+    assert [claimed(elected(server, session, client=Overtaken(server)), 0)] == found
     statuses = {txn: state.status for txn, state in server.txns.items()}
     assert statuses.pop(found[0]) is Status.OPEN
     assert list(statuses.values()) == [Status.ABORTED]
@@ -439,10 +463,9 @@ def test_a_rival_that_came_later_aborts_its_own_transaction() -> None:
 
 def test_a_lost_answer_to_a_claim_is_no_defeat() -> None:
     server = Server()
-    committer = elected(server)
-    revisioned: Any = committer._journal._revisioned
+    revisioned = FakeRevisioned(server)
     revisioned.lose_answer = True
-    txn = claimed(committer, 0)
+    txn = claimed(elected(server, journal=journal_of(server, revisioned=revisioned)), 0)
     assert [state.status for state in server.txns.values()] == [Status.OPEN]
     assert txn in server.txns
 
@@ -458,10 +481,7 @@ def test_a_run_that_was_overtaken_cannot_take_back_the_batch() -> None:
     assert not elected(server, older).withdraw(lost)
     assert server.txns[kept].status is Status.OPEN
     # also where the ledger was made short in between
-    committer = elected(server, newer)
-    committer._journal._compact_after = 1
-    committer._journal.refresh()
-    assert committer._journal.compact()
+    compact(server)
     with pytest.raises(FencedError):
         elected(server, older).claim(0)
     elected(server, newer).settle(0, staged(server, newer))
@@ -613,25 +633,18 @@ def test_a_query_moves_between_the_two_sinks() -> None:
 
 def test_jobs_without_a_name_leave_nothing_in_the_ledger() -> None:
     server = Server()
-
-    def job(**more: Any) -> tuple[ElectedCommitter, list[Attempted]]:
-        session = uuid4()
-        query = unnamed_query(session)
-        return elected(server, session, query, **more), staged(server, session, 0, query)
-
     # one whose driver died, and one that is still at work
-    _, dead = job()
+    _, dead = unnamed_job(server)
     lost = dead[0].txn
     assert lost is not None
     server.txns[lost].status = Status.ABORTED
-    _, busy = job()
-    committer, attempts = job()
+    _, busy = unnamed_job(server)
+    committer, attempts = unnamed_job(server)
     report = committer.settle(0, attempts)
     assert report.txn is not None
     committer.forget(0, report.txn)
-    assert sweep(Client(server), "s/t", committer._journal) == 1
-    committer._journal.refresh()
-    (left,) = committer._journal.state.sinks.values()
+    assert swept(server) == 1
+    (left,) = journal_of(server).state.sinks.values()
     assert left.claim is not None
     assert left.claim.txn == busy[0].txn
     assert {txn for txn, _ in server.staging} == {busy[0].txn}
@@ -653,17 +666,16 @@ def test_a_job_is_swept_only_when_its_segments_cannot_be_merging() -> None:
     assert lost is not None
     server.txns[lost].looks_left = 2
     server.txns[lost].status = Status.ABORTING
-    committer = elected(server)
-    assert sweep(Client(server), "s/t", committer._journal) == 0
+    assert swept(server) == 0
     assert len(server.staging) == PARTITIONS
-    assert sweep(Client(server), "s/t", committer._journal) == 1
+    assert swept(server) == 1
     assert server.staging == {}
 
 
 @pytest.mark.parametrize("step", ["prepared", "committed", "visible"])
 def test_a_job_is_swept_only_when_its_driver_cannot_be_at_work(step: str) -> None:
     server = Server()
-    swept: list[int] = []
+    found: list[int] = []
 
     def hook(reached: str) -> None:
         if reached == step:
@@ -671,11 +683,11 @@ def test_a_job_is_swept_only_when_its_driver_cannot_be_at_work(step: str) -> Non
             report = other.settle(0, attempts)
             assert report.txn is not None
             other.forget(0, report.txn)
-            swept.append(sweep(Client(server), "s/t", other._journal))
+            found.append(swept(server))
 
     committer, attempts = unnamed_job(server, hook=hook)
     assert committer.settle(0, attempts).outcome == "written"
-    assert swept == [0]
+    assert found == [0]
     assert len(server.stream) == 12
 
 
@@ -686,7 +698,7 @@ def test_a_job_whose_key_was_swept_before_it_was_done_has_succeeded(caplog: Any)
         if reached == "visible":
             for txn in server.txns.values():
                 txn.status = Status.UNKNOWN  # the server has forgotten it: its driver stood still for long
-            assert sweep(Client(server), "s/t", elected(server)._journal) == 1
+            assert swept(server) == 1
 
     committer, attempts = unnamed_job(server, hook=hook)
     assert committer.settle(0, attempts).outcome == "written"
@@ -706,7 +718,17 @@ def test_sweeping_goes_on_behind_a_job_that_cannot_be_removed() -> None:
                 raise RetriesExhaustedError("not this one")
             return super().transaction_status(stream, txn_id)
 
-    assert sweep(Refusing(server), "s/t", elected(server)._journal) == 2
+    assert swept(server, Refusing(server)) == 2
+
+
+def leave_behind(server: Server, session: UUID, attempts: list[Attempted], query: str = QUERY) -> UUID:
+    """What an attempt that lost has left: its record, and its staging segment."""
+    txn, loser = attempts[0].txn, uuid4()
+    assert txn is not None
+    record = Staging(query=query, stream="s/t", batch=0, txn=txn, session=session, staging=loser)
+    server.ledger.append(encode_record(record))
+    server.staging[txn, loser] = [b"x"]
+    return loser
 
 
 @pytest.mark.parametrize("broken", ["delete_staging", "truncate_to", "write_conditionally"])
@@ -716,45 +738,40 @@ def test_a_visible_job_does_not_fail_by_what_comes_after(broken: str, caplog: An
     def fail(*args: Any, **more: Any) -> Any:
         raise RetriesExhaustedError("no answer")
 
+    client, revisioned = Client(server), FakeRevisioned(server)
+
     def hook(reached: str) -> None:
         if reached == "visible":
-            target = committer._client if hasattr(Client, broken) else committer._journal._revisioned
-            setattr(target, broken, fail)
+            setattr(client if hasattr(client, broken) else revisioned, broken, fail)
 
-    committer, attempts = unnamed_job(server, hook=hook)
-    loser = uuid4()
-    committer._journal.refresh()
+    session = uuid4()
+    query = unnamed_query(session)
+    journal = journal_of(server, query, revisioned=revisioned, compact_after=1)
+    committer = elected(server, session, query, client=client, journal=journal, hook=hook)
+    attempts = staged(server, session, 0, query)
+    loser = leave_behind(server, session, attempts, query)
     txn = attempts[0].txn
-    assert txn is not None
-    left = Staging(**committer._common, batch=0, txn=txn, staging=loser)
-    server.ledger.append(encode_record(left))
-    server.staging[txn, loser] = [b"x"]
-    committer._journal._compact_after = 1
     assert committer.settle(0, attempts).outcome == "written"
     assert "visible, but" in caplog.text
     assert server.stream == whole_batch(QUERY, 0)
     # what is left is found
     if broken == "delete_staging":
         assert list(server.staging) == [(txn, loser)]
-        assert sweep(Client(server), "s/t", elected(server)._journal) == 1
+        assert swept(server) == 1
         assert server.staging == {}
 
 
 def test_what_a_batch_could_not_delete_the_next_one_does(caplog: Any) -> None:
     server, session = Server(), uuid4()
     attempts = staged(server, session)
-    committer = elected(server, session)
-    txn = attempts[0].txn
+    late, txn = leave_behind(server, session, attempts), attempts[0].txn
     assert txn is not None
-    late = uuid4()
-    server.ledger.append(encode_record(Staging(**committer._common, batch=0, txn=txn, staging=late)))
-    server.staging[txn, late] = [b"x"]
 
-    def fail(*args: Any) -> None:
-        raise RetriesExhaustedError("no answer")
+    class Refusing(Client):
+        def delete_staging(self, *args: Any) -> None:
+            raise RetriesExhaustedError("no answer")
 
-    committer._client.delete_staging = fail  # type: ignore[attr-defined]
-    committer.settle(0, attempts)
+    elected(server, session, client=Refusing(server)).settle(0, attempts)
     assert list(server.staging) == [(txn, late)]
     elected(server, session).settle(1, staged(server, session, 1))
     assert server.staging == {}
@@ -818,10 +835,7 @@ def test_a_driver_that_stood_still_between_two_batches_is_refused(finished: bool
         assert elected(server, newer).claim(0) == "skip"
     elected(server, newer).settle(1, staged(server, newer, 1))
     if compacted:
-        journal = elected(server)._journal
-        journal._compact_after = 1
-        journal.refresh()
-        assert journal.compact()
+        compact(server)
     for batch in (1, 2):
         with pytest.raises(FencedError):
             elected(server, older).claim(batch)
@@ -838,9 +852,7 @@ def test_sessions_that_were_overtaken_are_few() -> None:
     for batch in range(30):
         session = uuid4()
         elected(server, session).settle(batch, staged(server, session, batch))
-    journal = elected(server)._journal
-    journal.refresh()
-    assert len(journal.sink_state.overtaken) == 8
+    assert len(journal_of(server).sink_state.overtaken) == 8
 
 
 def test_an_attempt_of_an_older_run_that_comes_late_gives_way() -> None:
@@ -849,10 +861,7 @@ def test_an_attempt_of_an_older_run_that_comes_late_gives_way() -> None:
     with pytest.raises(FencedError, match=r"started 1\.0 s after this one by their clocks"):
         elected(server, older, began=1_000).claim(0)
     # also where the ledger was made short, and whoever began later takes over
-    committer = elected(server, newer)
-    committer._journal._compact_after = 1
-    committer._journal.refresh()
-    assert committer._journal.compact()
+    compact(server)
     with pytest.raises(FencedError):
         elected(server, older, began=1_000).claim(0)
     assert server.txns[txn].status is Status.OPEN
@@ -863,17 +872,10 @@ def test_an_attempt_of_an_older_run_that_comes_late_gives_way() -> None:
 
 def test_a_claim_whose_fate_is_unknown_is_not_aborted() -> None:
     server, session = Server(), uuid4()
-    committer = elected(server, session)
-    revisioned: Any = committer._journal._revisioned
-    append = revisioned.write_conditionally
-
-    def stored_but_unknown(*args: Any) -> None:
-        append(*args)
-        raise RetriesExhaustedError("no answer")
-
-    revisioned.write_conditionally = stored_but_unknown
+    revisioned = FakeRevisioned(server)
+    revisioned.gone_after = Preparing
     with pytest.raises(RetriesExhaustedError):
-        committer.claim(0)
+        elected(server, session, journal=journal_of(server, revisioned=revisioned)).claim(0)
     elected(server, session).settle(0, staged(server, session))
     assert server.stream == whole_batch(QUERY, 0)
     assert len(server.txns) == 1
@@ -884,17 +886,15 @@ def test_a_first_wave_of_attempts_begins_one_transaction() -> None:
     waiting = threading.Semaphore(0)
     append_condition = threading.Condition()
 
-    def attempt(patience: float, found: list[UUID]) -> None:
-        committer = elected(server, session)
-        revisioned: Any = committer._journal._revisioned
-
-        def wait_beyond(revision: int, *, timeout: float) -> None:
+    class Patient(FakeRevisioned):
+        def wait_beyond(self, revision: int, *, timeout: float) -> None:
             waiting.release()
             with append_condition:
                 assert append_condition.wait_for(lambda: len(server.ledger) > revision, 60)
 
-        revisioned.wait_beyond = wait_beyond
-        txn = committer.claim(0, patience)
+    def attempt(patience: float, found: list[UUID]) -> None:
+        journal = journal_of(server, revisioned=Patient(server))
+        txn = elected(server, session, journal=journal).claim(0, patience)
         assert isinstance(txn, UUID)
         found.append(txn)
 
@@ -916,20 +916,19 @@ def test_a_first_wave_of_attempts_begins_one_transaction() -> None:
 
 def test_nobody_waits_for_ever_for_a_first_claim() -> None:
     server = Server()
-    committer = elected(server)
     asked: list[float] = []
 
-    def wait_beyond(revision: int, *, timeout: float) -> None:
-        asked.append(timeout)
-        raise PravegaTimeoutError("nothing came")
+    class Waited(FakeRevisioned):
+        def wait_beyond(self, revision: int, *, timeout: float) -> None:
+            asked.append(timeout)
+            super().wait_beyond(revision, timeout=timeout)
 
-    committer._journal._revisioned.wait_beyond = wait_beyond  # type: ignore[method-assign]
-    assert claimed(committer, 0) in server.txns
+    journal = journal_of(server, revisioned=Waited(server))
+    assert claimed(elected(server, journal=journal), 0) in server.txns
     assert asked == []
     assert elected(server).claim(0)
-    other = elected(server)
-    other._journal._revisioned.wait_beyond = wait_beyond  # type: ignore[method-assign]
-    assert other.claim(0, patience=5) in server.txns
+    journal = journal_of(server, revisioned=Waited(server))
+    assert elected(server, journal=journal).claim(0, patience=5) in server.txns
     assert len(asked) == 1
 
 
@@ -937,11 +936,9 @@ def test_what_a_late_loser_left_is_deleted_when_the_job_is_run_again(caplog: Any
     server, session = Server(), uuid4()
     attempts = staged(server, session)
     elected(server, session).settle(0, attempts)
-    txn, late = attempts[0].txn, uuid4()
+    leave_behind(server, session, attempts)
+    txn = attempts[0].txn
     assert txn is not None
-    record = Staging(query=QUERY, stream="s/t", batch=0, txn=txn, session=session, staging=late)
-    server.ledger.append(encode_record(record))
-    server.staging[txn, late] = [b"x"]
     with pytest.raises(FencedError, match="no more data can be staged"):
         elected(server, session).require_claim(txn)
     assert elected(server, uuid4()).settle(0, [Attempted("skipped")]).outcome == "skipped"

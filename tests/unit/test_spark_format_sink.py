@@ -28,19 +28,17 @@ from pravega_wire.errors import (
     StreamNotFoundError,
 )
 from spark_adapter.exactly_once.contents import AttemptResult
-from spark_adapter.exactly_once.election import Attempted
 from spark_adapter.exactly_once.journal import is_open_since
-from spark_adapter.exactly_once.ledger import SinkKey, Staging, decode_record, encode_record, job_query
+from spark_adapter.exactly_once.ledger import decode_record, job_query
 from spark_adapter.writing import format_writer, partition
 from spark_adapter.writing.format_writer import Attempt, Place, _patience, batch_sink
 from spark_adapter.writing.partition import PartitionWriter
-from tests.unit.test_spark_election import Client, elected, staged
+from tests.unit.test_spark_election import Client, elected, journal_of, leave_behind, staged
 from tests.unit.test_spark_ledger import (
     Counted,
     Crash,
     Driver,
     FakeRevisioned,
-    FakeTransaction,
     Server,
     contents_of,
     crash,
@@ -105,16 +103,36 @@ class Whole(Client):
 def client(monkeypatch: pytest.MonkeyPatch) -> Whole:
     """The client of this process, and nothing kept from other tests."""
     client = Whole(Server())
-    monkeypatch.setattr(format_writer, "client_for", lambda config: client)
-    monkeypatch.setattr(format_writer, "HeldClient", lambda config: Held(client))
-    monkeypatch.setattr(format_writer, "_journals", {})
-    monkeypatch.setattr(format_writer, "_ensured", set())
+    use(monkeypatch, client)
+    # Writes to another controller find nothing that this process has kept.
+    monkeypatch.setenv("PRAVEGA_CONTROLLER_URI", f"tcp://{uuid4().hex}:9090")
     return client
+
+
+def use(monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
+    """In a task, let writers use this client."""
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1)
+    for module in (format_writer, partition):
+        monkeypatch.setattr(module, "HeldClient", lambda config: Held(client))
+        monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: task))
+    monkeypatch.setattr(format_writer, "client_for", lambda config: client)
 
 
 def sink_of(**more: str) -> Any:
     """A writer of jobs to the model's stream."""
     return batch_sink({"stream": "s/t", **more}, SCHEMA, False)
+
+
+def place_of(sink: Any) -> Place:
+    """What a task without rows says it has worked for."""
+    place: Place = sink.write(iter([])).place
+    return place
+
+
+def messages_of(server: Server, sink: Any) -> list[Attempt]:
+    """What tasks that have written all rows tell the driver."""
+    place = place_of(sink)
+    return [Attempt(did, place) for did in staged(server, place.session, 0, place.query)]
 
 
 class Deleting(Whole):
@@ -185,12 +203,7 @@ class Deleting(Whole):
 def deleting(monkeypatch: pytest.MonkeyPatch, client: Whole) -> Deleting:
     """The client of a worker process in a task."""
     found = Deleting(Server())
-    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1)
-    monkeypatch.setattr(format_writer, "client_for", lambda config: found)
-    monkeypatch.setattr(format_writer, "HeldClient", lambda config: Held(found))
-    monkeypatch.setattr(format_writer, "TaskContext", SimpleNamespace(get=lambda: task))
-    monkeypatch.setattr(partition, "_task", lambda: task)
-    monkeypatch.setattr(partition, "HeldClient", lambda config: Held(found))
+    use(monkeypatch, found)
     return found
 
 
@@ -229,8 +242,10 @@ def test_a_deleted_stream_is_not_written_to_again_when_rows_were_used(deleting: 
 
 
 @pytest.mark.parametrize("step", ["done", "prepared", "claimed", ""])
-def test_a_stream_is_not_made_anew_under_a_ledger_that_knows_its_batches(client: Whole, step: str) -> None:
-    server, session, query = client.server, uuid4(), job_query("j")
+def test_a_stream_is_not_made_anew_under_a_ledger_that_knows_its_batches(
+    deleting: Deleting, step: str
+) -> None:
+    server, session, query = deleting.server, uuid4(), job_query("j")
 
     def stop(reached: str) -> None:
         if reached == step:
@@ -241,71 +256,83 @@ def test_a_stream_is_not_made_anew_under_a_ledger_that_knows_its_batches(client:
         if step != "claimed":
             with pytest.raises(KeyboardInterrupt):
                 elected(server, session, query, hook=stop).settle(0, attempts)
-    options = sink_of(job_id="j")._plan.options
-    place = Place(query, None, 0, uuid4())
+    sink = sink_of(job_id="j")
     if step in ("done", "prepared"):
         # each attempt is refused, and the second try of one as well
         for _ in range(2):
             with pytest.raises(InvalidArgumentError, match="stream s/t does not exist, but ledger s/t-s"):
-                format_writer._ensure(options, place)
-        assert client.made == []
+                sink.write(rows_of([b"a"]))
+        assert deleting.made == []
     else:
-        format_writer._ensure(options, place)
-        assert client.made == [ScopedStream("s", "t")]
+        assert sink.write(rows_of([b"a"])).did.outcome == "written"
+        assert deleting.made == [ScopedStream("s", "t")]
 
 
 @pytest.mark.parametrize("ledger", ["typo/ledger", "s/ledger"])
-def test_a_stream_is_not_made_for_a_ledger_whose_scope_does_not_exist(client: Whole, ledger: str) -> None:
-    def missing(ledger: ScopedStream) -> Ledger:
-        raise StreamNotFoundError(f"{ledger} does not exist")
+def test_a_stream_is_not_made_for_a_ledger_whose_scope_does_not_exist(
+    deleting: Deleting, ledger: str
+) -> None:
+    """The scope is made with the stream."""
+    create, find = deleting.create_stream, deleting.revisioned_stream
 
-    create = client.create_stream
+    def missing(ledger: ScopedStream) -> Ledger:
+        if ledger.scope == "s" and deleting.there:
+            return find(ledger)
+        raise StreamNotFoundError(f"{ledger} does not exist")
 
     def refuse(stream: ScopedStream, configuration: object) -> bool:
         if stream.name == "ledger":
             raise ScopeNotFoundError(f"scope {stream.scope} does not exist", scope=stream.scope)
         return create(stream, configuration)
 
-    client.revisioned_stream = missing  # type: ignore[method-assign]
-    client.create_stream = refuse  # type: ignore[method-assign]
-    options = sink_of(job_id="j", ledger_stream=ledger)._plan.options
+    deleting.revisioned_stream = missing  # type: ignore[method-assign]
+    deleting.create_stream = refuse  # type: ignore[method-assign]
+    sink = sink_of(job_id="j", ledger_stream=ledger)
     if ledger.startswith("typo"):
         with pytest.raises(ScopeNotFoundError, match="ledger typo/ledger"):
-            format_writer._ensure(options, Place(job_query("j"), None, 0, uuid4()))
-        assert client.made == []
+            sink.write(rows_of([b"a"]))
+        assert deleting.made == []
     else:
-        format_writer._ensure(options, Place(job_query("j"), None, 0, uuid4()))
-        assert client.made == [ScopedStream("s", "t")]
+        sink.write(rows_of([b"a"]))
+        assert deleting.made == [ScopedStream("s", "t")]
 
 
-def test_journals_are_few_and_those_that_are_dropped_are_closed(client: Whole) -> None:
-    keys = []
+def test_journals_are_few_and_those_that_are_dropped_are_closed(deleting: Deleting) -> None:
+    begin = deleting.begin_transaction
+
+    def left_open() -> list[Ledger]:
+        return [each for each in deleting.ledgers if not each.closed]
+
     for number in range(20):
-        options = sink_of(job_id=str(number))._plan.options
-        with format_writer._journal(options, Place(job_query(str(number)), None, 0, uuid4())) as journal:
-            keys.append(journal.key)
-    assert keys == [SinkKey(job_query(str(number)), "s/t") for number in range(20)]
-    assert len(client.ledgers) == 1
+        sink_of(job_id=str(number)).write(rows_of([b"a"]))
+    assert len(left_open()) == 1
     for number in range(20):
-        options = sink_of(ledger_stream=f"s/l{number}")._plan.options
-        with format_writer._journal(options, Place("q", None, 0, uuid4())):
-            pass
-    assert len(format_writer._journals) == 8
-    assert [each.closed for each in client.ledgers] == [True] * 13 + [False] * 8
+        sink_of(ledger_stream=f"s/l{number}").write(rows_of([b"a"]))
+    assert len(left_open()) == 8
+    last = left_open()[-1]
+
     # two at the same time, and one that failed
-    with format_writer._journal(options, Place("q", None, 0, uuid4())):
-        with format_writer._journal(options, Place("r", None, 0, uuid4())) as inner:
-            assert inner.key.query == "r"
+    def meanwhile(stream: Any, *, lease: float) -> Any:
+        deleting.begin_transaction = begin  # type: ignore[method-assign]
+        sink_of(ledger_stream="s/l19").write(rows_of([b"a"]))
+        return begin(stream, lease=lease)
+
+    def fail(stream: Any, *, lease: float) -> Any:
+        raise FencedError("no")
+
+    deleting.begin_transaction = meanwhile  # type: ignore[method-assign]
+    sink_of(ledger_stream="s/l19").write(rows_of([b"a"]))
+    assert len(left_open()) == 8
+    deleting.begin_transaction = fail  # type: ignore[method-assign]
     with pytest.raises(FencedError):
-        with format_writer._journal(options, Place("q", None, 0, uuid4())):
-            raise FencedError("no")
-    assert sum(not each.closed for each in client.ledgers) == len(format_writer._journals) == 7
+        sink_of(ledger_stream="s/l19").write(rows_of([b"a"]))
+    assert len(left_open()) == 7
+    assert last.closed
 
 
 def test_a_job_does_not_fail_when_its_record_cannot_be_taken_out(client: Whole, caplog: Any) -> None:
     sink = sink_of()
-    place = sink._place()
-    messages = [Attempt(did, place) for did in staged(client.server, place.session, 0, place.query)]
+    messages = messages_of(client.server, sink)
 
     def fail(self: Ledger, value: bytes) -> None:
         raise RetriesExhaustedError("no answer")
@@ -318,24 +345,17 @@ def test_a_job_does_not_fail_when_its_record_cannot_be_taken_out(client: Whole, 
     assert len(client.server.stream) == 6
     # the next job does it
     again = sink_of()
-    place = again._place()
-    again.commit([Attempt(did, place) for did in staged(client.server, place.session, 0, place.query)])
-    journal = elected(client.server)._journal
-    journal.refresh()
-    assert journal.state.sinks == {}
+    again.commit(messages_of(client.server, again))
+    assert journal_of(client.server).state.sinks == {}
 
 
 def test_segments_that_could_not_be_deleted_outlive_their_job_until_the_next_one(
     client: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, server = sink_of(), client.server
-    place, loser = sink._place(), uuid4()
-    messages = [Attempt(did, place) for did in staged(server, place.session, 0, place.query)]
+    messages, place = messages_of(server, sink), place_of(sink)
     txn = messages[0].did.txn
-    assert txn is not None
-    late = Staging(query=place.query, stream="s/t", batch=0, txn=txn, session=place.session, staging=loser)
-    server.ledger.append(encode_record(late))
-    server.staging[txn, loser] = [b"x"]
+    loser = leave_behind(server, place.session, [each.did for each in messages], place.query)
 
     def fail(*args: object) -> None:
         raise RetriesExhaustedError("no answer")
@@ -345,12 +365,9 @@ def test_segments_that_could_not_be_deleted_outlive_their_job_until_the_next_one
         sink.commit(messages)
     assert list(server.staging) == [(txn, loser)]
     again = sink_of()
-    place = again._place()
-    again.commit([Attempt(did, place) for did in staged(server, place.session, 0, place.query)])
+    again.commit(messages_of(server, again))
     assert server.staging == {}
-    journal = elected(server)._journal
-    journal.refresh()
-    assert journal.state.sinks == {}
+    assert journal_of(server).state.sinks == {}
 
 
 @pytest.mark.parametrize(
@@ -366,8 +383,7 @@ def test_a_job_that_may_be_visible_when_it_fails_says_what_to_do(
     client: Whole, monkeypatch: pytest.MonkeyPatch, broken: str, options: dict[str, str], said: str | None
 ) -> None:
     sink = sink_of(**options)
-    place = sink._place()
-    messages = [Attempt(did, place) for did in staged(client.server, place.session, 0, place.query)]
+    messages = messages_of(client.server, sink)
 
     def fail(*args: object, **more: object) -> None:
         raise RetriesExhaustedError("no answer")
@@ -400,35 +416,32 @@ def test_an_attempt_leaves_no_segments_that_the_ledger_does_not_know(
 
         def _made(self, staging: object) -> Any:
             done.append("made")
-            return self._writing()
+            return self.writing()
 
         @contextmanager
-        def _writing(self) -> Iterator[object]:
+        def writing(self) -> Iterator[object]:
             yield None
             done.append("closed")
 
         @contextmanager
         def revisioned_stream(self, ledger: object) -> Iterator[Any]:
-            yield SimpleNamespace(write_unconditionally=self._register)
+            yield SimpleNamespace(write_unconditionally=self.register)
 
-        def _register(self, data: bytes) -> None:
+        def register(self, data: bytes) -> None:
             if not ledger_works:
                 raise RetriesExhaustedError("the ledger does not answer")
             done.append(decode_record(data).staging)  # type: ignore[union-attr]
 
-    task = SimpleNamespace(partitionId=lambda: 1, taskAttemptId=lambda: 2)
-    monkeypatch.setattr(partition, "_task", lambda: task)
-    monkeypatch.setattr(partition, "HeldClient", lambda config: Held(Stages()))
+    use(monkeypatch, Stages())
 
     def gone() -> None:
         raise FencedError("its batch is finished")
 
-    options = sink_of()._plan.options
     writer = PartitionWriter(
-        config=options.config,
-        stream=options.stream,
+        config=CONFIG,
+        stream=ScopedStream("s", "t"),
         mode="exactly_once",
-        ledger=options.ledger,
+        ledger=ScopedStream("s", "ledger"),
         txn=uuid4(),
         session=uuid4(),
         staging_made=gone,
@@ -460,18 +473,19 @@ def test_an_attempt_that_comes_late_leaves_no_segments(
             Driver(server).run(0)
         elif meanwhile != "nothing":
             winner = driver.stage(0, txn, 0, [b"x"])
-            driver.at = {"done": stop} if meanwhile == "done" else {"prepared": stop}
             result = AttemptResult(0, winner, 1, 0, contents_of([b"x"]))
+            committer = elected(server, driver.committer.session, hook=stop)
             with pytest.raises(KeyboardInterrupt):
-                driver.committer._write_in(FakeTransaction(server, txn), 0, lambda: [result])
+                committer.complete(0, txn, [result])
         Driver(server, "other").run(0)
         if compacted:
             other = Driver(server, "third", compact_after=1)
             other.run(0)
         return made(stream, txn, staging)
 
-    def stop() -> None:
-        raise KeyboardInterrupt
+    def stop(reached: str) -> None:
+        if reached == meanwhile:
+            raise KeyboardInterrupt
 
     def write(txn: UUID) -> list[AttemptResult]:
         writer = PartitionWriter(
@@ -518,17 +532,19 @@ def test_a_task_reads_only_what_was_recorded_since_its_claim() -> None:
     assert calls == {"read_from": 1}
 
 
-def test_a_claim_says_when_the_write_was_planned(client: Whole) -> None:
-    older, newer = sink_of(job_id="j"), sink_of(job_id="j")
-    object.__setattr__(newer._plan, "began", older._plan.began + 1)
+def test_a_claim_says_when_the_write_was_planned(deleting: Deleting, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = []
+    for at in (5_000_000, 6_000_000):
+        with monkeypatch.context() as patched:
+            patched.setattr("time.time_ns", lambda at=at: at)
+            planned.append(sink_of(job_id="j"))
+    older, newer = planned
     again = pickle.loads(pickle.dumps(older))
-    assert again._place() == older._place()
-    with format_writer._journal(newer._plan.options, newer._place()) as journal:
-        assert newer._plan.committer(newer._place(), journal).claim(0)
+    assert place_of(again) == place_of(older)
+    assert newer.write(rows_of([b"a"])).did.outcome == "written"
     with pytest.raises(FencedError, match=r"started 0\.001 s after this one"):
-        with format_writer._journal(older._plan.options, older._place()) as journal:
-            # whichever plan commits: the tasks' counts
-            newer._plan.committer(again._place(), journal).settle(0, [Attempted("empty")])
+        # whichever plan commits: the tasks' counts
+        newer.commit([again.write(iter([]))])
 
 
 def test_the_first_partition_begins_and_the_others_follow_one_by_one() -> None:

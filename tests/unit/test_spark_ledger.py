@@ -287,6 +287,7 @@ class Driver:
 
     :param line: what the checkpoint's entries are like; None if they cannot be read.
     :param since: the first batch of which this is so; those before are like everybody's.
+    :param counted: where its calls are counted, by name.
     """
 
     def __init__(
@@ -304,16 +305,21 @@ class Driver:
         line: str | None = "line",
         since: int = 0,
         on_older_checkpoint: OnOlderCheckpoint = "raise",
+        counted: Counter[str] | None = None,
     ) -> None:
         self.server, self.query = server, query
         self.line, self.since = line, since
         self.key = SinkKey(query, stream, sink)
         self.revisioned = FakeRevisioned(server)
+        client: Any = FakeClient(server)
+        revisioned: Any = self.revisioned
+        if counted is not None:
+            client, revisioned = Counted(client, counted), Counted(revisioned, counted)
         self.at: dict[str, Callable[[], None]] = {}
         self.steps: list[str] = []
-        self.journal = Journal(self.revisioned, self.key, name="s/ledger", compact_after=compact_after)
+        self.journal = Journal(revisioned, self.key, name="s/ledger", compact_after=compact_after)
         self.committer = BatchCommitter(
-            FakeClient(server),
+            client,
             "s/t",
             self.journal,
             lease=60,
@@ -431,10 +437,9 @@ def test_a_driver_asks_as_often_for_64_partitions_as_for_one() -> None:
     asked = {}
     for partitions in (1, 64):
         server, calls = Server(), Counter[str]()
-        driver = Driver(server)
+        driver = Driver(server, counted=calls)
         driver.run(0)
-        driver.committer._client = Counted(driver.committer._client, calls)
-        driver.journal._revisioned = Counted(driver.revisioned, calls)
+        calls.clear()
 
         def write(txn: UUID, driver: Driver = driver, partitions: int = partitions) -> list[AttemptResult]:
             results = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from unittest.mock import MagicMock, call
 
 import pytest
 
@@ -15,6 +16,7 @@ from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
 from spark_adapter.options.creating import Creation
 from spark_adapter.options.read import ReadOptions
 from spark_adapter.options.streams import StreamChoice
+from spark_adapter.reading import micro_batches
 from spark_adapter.reading.admission import Limit
 from spark_adapter.reading.micro_batches import PravegaStreamReader
 from spark_adapter.reading.offsets import StreamOffset
@@ -23,6 +25,19 @@ from spark_adapter.reading.offsets import StreamOffset
 def reader(**options: object) -> PravegaStreamReader:
     given = {"stream": "a/b", **{name: str(value) for name, value in options.items()}}
     return PravegaStreamReader(ReadOptions.parse(given, "readStream"), Creation(False))
+
+
+@pytest.fixture
+def planners(monkeypatch: pytest.MonkeyPatch) -> list[MagicMock]:
+    """The planners that readers have made."""
+    made: list[MagicMock] = []
+
+    def make(*arguments: object) -> MagicMock:
+        made.append(MagicMock())
+        return made[-1]
+
+    monkeypatch.setattr(micro_batches, "StreamPlanner", make)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -34,22 +49,30 @@ def reader(**options: object) -> PravegaStreamReader:
         ({"max_bytes_per_trigger": 10, "max_events_per_trigger": 5}, limits.ReadMaxBytes(10), Limit(10, 5)),
     ],
 )
-def test_the_limits_of_the_options(options: dict[str, int], told: object, meant: Limit) -> None:
+def test_the_limits_of_the_options(
+    planners: list[MagicMock], options: dict[str, int], told: object, meant: Limit
+) -> None:
     source = reader(**options)
     assert source.getDefaultReadLimit() == told
-    assert source._limit(told) == meant
+    source.latestOffset({}, told)
     # A trigger that wants everything gets it.
-    assert source._limit(limits.ReadAllAvailable()) == Limit()
+    source.latestOffset({}, limits.ReadAllAvailable())
+    (planner,) = planners
+    assert planner.mock_calls == [call.latest({}, meant), call.latest({}, Limit())]
     with pytest.raises(InvalidArgumentError, match="limits in bytes and in events, not ReadMaxFiles"):
-        source._limit(limits.ReadMaxFiles(3))
+        source.latestOffset({}, limits.ReadMaxFiles(3))
 
 
-def test_a_reader_goes_to_the_workers_without_its_planner() -> None:
+def test_a_reader_goes_to_the_workers_without_its_planner(planners: list[MagicMock]) -> None:
     source = reader()
-    assert source._plan is source._plan
+    for _ in range(2):
+        source.initialOffset()
+    assert len(planners) == 1
+    # A mock cannot be pickled.
     copy = pickle.loads(pickle.dumps(source))
     assert copy.options == source.options
-    assert copy._planner is None
+    copy.initialOffset()
+    assert len(planners) == 2
 
 
 def test_offsets_round_trip_in_one_form() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
@@ -14,8 +16,9 @@ from pyspark.sql import Row
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import EventTooLargeError, InvalidArgumentError
+from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.writing import partition
-from spark_adapter.writing.partition import PartitionWriter
+from spark_adapter.writing.partition import PartitionWriter, decode_result
 
 CONFIG = PravegaConfig.from_defaults(controller_uri="tcp://h:1", scope="s", env={})
 
@@ -23,9 +26,43 @@ CONFIG = PravegaConfig.from_defaults(controller_uri="tcp://h:1", scope="s", env=
 NO_TIME = -(2**63)
 
 
+class Writer:
+    """Notes what it is given, and refuses what is longer than the limit. It is its own client."""
+
+    def __init__(self, limit: int = 1 << 23) -> None:
+        self.limit = limit
+        self.given: list[tuple[list[bytes], list[str | None] | None]] = []
+
+    def event_writer(self, stream: ScopedStream) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def write_events(self, events: Any, /, *, routing_keys: Any) -> None:
+        if isinstance(events, pa.Array):
+            events = events.cast(pa.large_binary()).to_pylist()
+            routing_keys = None if routing_keys is None else routing_keys.to_pylist()
+        for event in events:
+            if len(event) > self.limit:
+                raise EventTooLargeError("an event", size=len(event), limit=self.limit)
+        self.given.append((events, routing_keys))
+
+    def flush(self) -> None:
+        pass
+
+
 @pytest.fixture(autouse=True)
-def task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "_task", lambda: SimpleNamespace(partitionId=lambda: 5))
+def target(monkeypatch: pytest.MonkeyPatch) -> Writer:
+    """Where the events go in task 5."""
+    writer = Writer()
+    task = SimpleNamespace(partitionId=lambda: 5)
+    monkeypatch.setattr(partition, "TaskContext", SimpleNamespace(get=lambda: task))
+    monkeypatch.setattr(partition, "HeldClient", lambda config: nullcontext(writer))
+    return writer
 
 
 def writer_of(**more: Any) -> PartitionWriter:
@@ -36,8 +73,18 @@ def batch_of(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+def of_batches(writer: PartitionWriter, *batches: pa.RecordBatch) -> AttemptResult:
+    (result,) = writer.write_arrow(iter(batches))
+    return decode_result(result["result"][0].as_py())
+
+
+def of_rows(writer: PartitionWriter, rows: Iterable[Row]) -> AttemptResult:
+    (result,) = writer.write_rows(iter(rows))
+    return decode_result(result)
+
+
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()], ids=str)
-def test_columns_of_batches_become_chunks(kind: pa.DataType) -> None:
+def test_columns_of_batches_become_chunks(target: Writer, kind: pa.DataType) -> None:
     texts = ["a", "", "ccc", "é"]
     whole = batch_of(
         event=pa.array(texts, pa.string()).cast(kind),
@@ -50,48 +97,41 @@ def test_columns_of_batches_become_chunks(kind: pa.DataType) -> None:
         whole,
         batch_of(event=whole["event"][:1], key=pa.array(["k"]), at=pa.nulls(1, pa.int64())),
     ]
-    chunks = list(writer_of(routing_key_col="key", event_time_col="at")._chunks_of_batches(batches))
-    assert [chunk.listed() for chunk in chunks] == [
+    writer = writer_of(routing_key_col="key", event_time_col="at")
+    of_batches(writer, *batches)
+    assert target.given == [
         ([b"", b"ccc"], [None, ""]),
         ([b"a", b"", b"ccc", "é".encode()], ["k", None, "", "l"]),
         ([b"a"], ["k"]),
     ]
-    assert [chunk.nbytes for chunk in chunks] == [3, 6, 1]
-    assert [chunk.timestamp for chunk in chunks] == [9, 9, None]
-    without = list(writer_of()._chunks_of_batches([whole]))
-    assert (without[0].keys, without[0].timestamp) == (None, None)
+    results = [of_batches(writer, each) for each in batches]
+    assert [(each.nbytes, each.timestamp) for each in results] == [(0, None), (3, 9), (6, 9), (1, None)]
+    assert of_batches(writer_of(), whole).timestamp is None
+    assert target.given[-1][1] is None
 
 
-def test_a_null_event_is_named_with_its_place() -> None:
+def test_a_null_event_is_named_with_its_place(target: Writer) -> None:
     batches = [batch_of(event=pa.array([b"a", b"b"])), batch_of(event=pa.array([b"c", None, None]))]
-    chunks = writer_of()._chunks_of_batches(batches)
-    assert next(chunks).listed() == ([b"a", b"b"], None)
     with pytest.raises(InvalidArgumentError, match=r"'event' has a null in row 3 of partition 5"):
-        next(chunks)
+        of_batches(writer_of(), *batches)
+    assert target.given == [([b"a", b"b"], None)]
     rows = [Row(event="a")] * 5001 + [Row(event=None)]
-    row_chunks = writer_of()._chunks_of_rows(iter(rows))
-    assert len(next(row_chunks).events) == 5000
     with pytest.raises(InvalidArgumentError, match=r"'event' has a null in row 5001 of partition 5"):
-        next(row_chunks)
+        of_rows(writer_of(), rows)
+    assert len(target.given[1][0]) == 5000
 
 
 def test_what_is_no_event_is_named() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'event' has int64 in row 0 of partition 5"):
-        list(writer_of()._chunks_of_batches([batch_of(event=pa.array([1, 2]))]))
+        of_batches(writer_of(), batch_of(event=pa.array([1, 2])))
     with pytest.raises(InvalidArgumentError, match=r"'event' has int in row 1 of partition 5"):
-        list(writer_of()._chunks_of_rows(iter([Row(event="a"), Row(event=1)])))
-
-
-def test_the_greatest_time_of_a_task_may_be_zero() -> None:
-    tally = partition._Tally()
-    for timestamp in (0, -5, None):
-        tally.add(partition.Chunk([b""], None, 0, timestamp))
-    assert tally.result(0).timestamp == 0
+        of_rows(writer_of(), [Row(event="a"), Row(event=1)])
 
 
 @pytest.mark.parametrize(
     ("times", "greatest"),
     [
+        ([0, -5], 0),
         ([NO_TIME, NO_TIME], None),
         ([None, NO_TIME], None),
         ([NO_TIME, NO_TIME + 1], NO_TIME + 1),
@@ -100,37 +140,31 @@ def test_the_greatest_time_of_a_task_may_be_zero() -> None:
 )
 def test_a_time_that_no_commit_can_have_counts_as_none(times: list[int | None], greatest: int | None) -> None:
     writer = writer_of(event_time_col="at")
-    batch = batch_of(event=pa.array([b"a", b"b"]), at=pa.array(times, pa.int64()))
-    assert [chunk.timestamp for chunk in writer._chunks_of_batches([batch])] == [greatest]
-    rows = iter([Row(row=Row(event="a"), at=each) for each in times])
-    assert [chunk.timestamp for chunk in writer._chunks_of_rows(rows)] == [greatest]
-
-
-class Writer:
-    """Refuses what is longer than 3 bytes."""
-
-    def write_events(self, events: Any, /, *, routing_keys: Any) -> None:
-        for event in events.to_pylist() if isinstance(events, pa.Array) else events:
-            if len(event) > 3:
-                raise EventTooLargeError("an event", size=len(event), limit=3)
+    batches = [batch_of(event=pa.array([b"a"]), at=pa.array([each], pa.int64())) for each in times]
+    assert of_batches(writer, *batches).timestamp == greatest
+    assert of_batches(writer, pa.concat_batches(batches)).timestamp == greatest
+    assert of_rows(writer, [Row(row=Row(event="a"), at=each) for each in times]).timestamp == greatest
 
 
 @pytest.mark.parametrize(
-    ("more", "name"),
+    ("more", "name", "listed"),
     [
-        ({}, "column 'event'"),
-        ({"serializer": bytes}, "the serializer"),
-        ({"event_from": "the row as JSON"}, "the row as JSON"),
+        ({}, "column 'event'", False),
+        ({"event_from": "the row as JSON"}, "the row as JSON", False),
+        ({}, "column 'event'", True),
+        ({"serializer": lambda row: row.event}, "the serializer", True),
     ],
 )
-@pytest.mark.parametrize("listed", [True, False])
 def test_an_event_that_is_too_large_is_named_with_its_place(
-    more: dict[str, Any], name: str, listed: bool
+    target: Writer, more: dict[str, Any], name: str, listed: bool
 ) -> None:
-    events: Any = [b"abc", b"", b"abcde", b"abcdef"]
-    chunk = partition.Chunk(events if listed else pa.array(events), None, 14, None)
-    with pytest.raises(EventTooLargeError, match="of 5 bytes in row 12 of partition 5") as caught:
-        writer_of(**more)._put(Writer(), chunk, 10)
+    target.limit = 3
+    whole, events = [b""] * 5000, [b"abc", b"", b"abcde", b"abcdef"]
+    with pytest.raises(EventTooLargeError, match="of 5 bytes in row 5002 of partition 5") as caught:
+        if listed:
+            of_rows(writer_of(**more), [Row(event=each) for each in whole + events])
+        else:
+            of_batches(writer_of(**more), batch_of(event=whole), batch_of(event=events))
     assert str(caught.value).startswith(f"{name} has an event")
     assert "stream s/t has at most 3 bytes" in str(caught.value)
     assert (caught.value.size, caught.value.limit, caught.value.stream) == (5, 3, "t")

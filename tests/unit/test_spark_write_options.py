@@ -193,9 +193,10 @@ def test_writers_can_be_pickled_and_show_no_secret() -> None:
     for make, more in ((batch_sink, {}), (stream_sink, {"checkpointLocation": "/c"})):
         sink: Any = make({**options, **more}, schema("event string"), False)
         again = pickle.loads(pickle.dumps(sink))
-        assert again._plan == sink._plan
-        assert again._plan.options.config == config
-        for shown in (repr(again), repr(again._plan)):
+        plan = again._plan
+        assert plan == sink._plan
+        assert plan.options.config == config
+        for shown in (repr(again), repr(plan)):
             assert "dXNlcjpzZWNyZXQ" not in shown
             assert "secret" not in shown
 

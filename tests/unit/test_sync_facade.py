@@ -165,9 +165,9 @@ def test_nothing_is_entered_once_closing_has_begun() -> None:
     portal.soon(may_leave.set)
     assert closing.result(60) is None
     held.leave()
-    assert portal._held == [client]
+    assert portal.held == [client]
     client.leave()
-    assert portal._held == []
+    assert portal.held == []
     portal.close()
     with pytest.raises(ClosedError):
         portal.enter(nothing())
@@ -201,7 +201,7 @@ def test_many_threads_enter_while_one_closes() -> None:
         for _ in range(8):
             assert begun.acquire(timeout=60)
         portal.break_off(but=client)
-        assert portal._held == [client]
+        assert portal.held == [client]
         client.leave()
         portal.close()
         for thread in threads:
@@ -244,7 +244,7 @@ def test_what_was_being_entered_at_ctrl_c_is_left(what: str) -> None:
     portal.comes = False
     assert left.wait(60)
     # It has said so in its last step.
-    while portal._held:
+    while portal.held:
         portal.call(trio.sleep, 0)
     held = portal.enter(nothing())
     held.leave()

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,12 +27,13 @@ from pravega_wire.segment.store import Backoff
 from pravega_wire.support import trouble
 from pravega_wire.transport.limits import limit, note_failure, note_progress
 from pravega_wire.transport.retry import RetryPolicy, retry
+from tests.inside import forget_told
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_told() -> None:
     """What other tests have told must not matter."""
-    monkeypatch.setattr(trouble, "_told", {})
+    forget_told()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -78,7 +81,7 @@ def test_a_hundred_operations_are_not_a_hundred_lines(
     # Another peer, and the same one after a minute.
     trouble.tell("asking", "refused", "for ever", (ConnectError, "b:1"))
     assert len(told(caplog)) == 2
-    monkeypatch.setattr(trouble, "_told", {each: at - 61 for each, at in trouble._told.items()})
+    monkeypatch.setattr(trouble, "time", SimpleNamespace(monotonic=lambda: monotonic() + 61))
     run(main)
     assert len(told(caplog)) == 3
 
@@ -162,7 +165,7 @@ def test_loops_without_an_operation_tell_once_until_they_succeed(
             "appending to s: a:1 closed the connection; trying until 20 s have passed (operation_timeout)"
         ]
         backoff.reset()
-        monkeypatch.setattr(trouble, "_told", {})
+        forget_told()
         backoff.failed(LOST, "appending to s")
         assert len(told(caplog)) == 1
         backoff.failed(LOST, "appending to s")
