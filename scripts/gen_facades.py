@@ -39,10 +39,6 @@ INTERNAL = frozenset(
         "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
         # called on entering the context
         "open",
-        # how one reader closes another
-        "close_nowait",
-        # called by iterators to take items
-        "at_hand", "load", "take", "take_batch", "telling",
         # called by a synchronizer after a lost race
         "read_news",
     }
