@@ -34,16 +34,6 @@ from pravega_wire.stream.opening import Opening  # noqa: E402
 ENTRANCE = "pravega_wire.stream.client"
 COMMAND = "scripts/gen_facades.py"
 
-INTERNAL = frozenset(
-    {
-        # how one reader closes another
-        "close_nowait",
-        # called by iterators to take items
-        "at_hand", "load", "take", "take_batch", "telling",
-    }
-)  # fmt: skip
-"""Names that are public in the async classes for the rest of the client, not for users."""
-
 TIMEOUT = "the longest time that this call may take, in seconds."
 CANCELLED = re.compile(r"\n\nIf this call is cancelled(.+?)(?=\n\n|\Z)", re.DOTALL)
 """The paragraph about the state after that. The blocking methods say it of their time limit."""
@@ -321,7 +311,7 @@ class Classes:
             for each in node.body:
                 if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
                     continue
-                if each.name.startswith("_") or each.name in INTERNAL or "classmethod" in decorators(each):
+                if each.name.startswith("_") or "classmethod" in decorators(each):
                     continue
                 found.setdefault(each.name, Method(each.name, [], module)).nodes.append(each)
             for name, method in found.items():
@@ -359,7 +349,7 @@ class Classes:
             if not (isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"):
                 continue
             name = target.attr
-            if name in methods or name not in described or name in INTERNAL:
+            if name in methods or name not in described:
                 continue
             if kind is None:
                 raise SystemExit(

@@ -490,45 +490,41 @@ class TableIteratorBase(Handle, Generic[T]):
 
     async def __anext__(self) -> T:
         # Most items are already fetched, so they need no call into the other thread.
-        if not self._twin.at_hand and not await self._call(self._twin.load):
+        if not self._twin._page and not await self._call(self._twin._find):
             raise StopAsyncIteration
-        item: T = self._twin.take()
+        item: T = self._twin._first_item()
         return item
 
 
-class StreamFollowerBase(Closable, Generic[T]):
-    """The base of followers of streams. Events are deserialized in the event loop."""
+class _EventsBase(Handle, Generic[T]):
+    """What followers and the readers of a group share. Events are deserialized in the event loop."""
 
-    _twin: AsyncStreamFollower[T]
-
-    async def __aenter__(self) -> Self:
-        await self._call(self._twin.__aenter__)
-        return self
+    async def _find_events(self, timeout: float | None = None) -> Any:
+        # What is found for a cancelled task, the next call finds again, if the reader still has the segment.
+        return await self._call(self._twin._find, timeout)
 
     async def _read_event(self, timeout: float | None = None) -> Event[T] | None:
-        event = self._twin.read_event_nowait()
-        if event is not None:
-            return event
-        # What arrives for a cancelled task stays with the follower.
-        found = await self._call(self._twin.load, timeout)
-        return None if found is None else self._twin.take(found)
+        event: Event[T] | None = self._twin.read_event_nowait()
+        if event is None and (found := await self._find_events(timeout)) is not None:
+            event = self._twin._first_event(found)
+        return event
 
     async def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
-        found = await self._call(self._twin.load, timeout)
-        return None if found is None else self._twin.take_batch(found)
+        found = await self._find_events(timeout)
+        return None if found is None else self._twin._all_events(found)
 
     def __aiter__(self) -> AsyncGenerator[Event[T], None]:
         return self._events()
 
     async def _events(self) -> AsyncGenerator[Event[T], None]:
         while True:
-            # Within a batch the client's thread is not needed.
+            # Within a batch the client's thread is not needed. All it may do to these events is to end them.
             for event in self._twin.events_nowait():
                 yield event
-            found = await self._call(self._twin.load)
+            found = await self._find_events()
             if found is None:
                 return
-            yield self._twin.take(found)
+            yield self._twin._first_event(found)
 
     async def __anext__(self) -> Event[T]:
         """Return the next event; ends at :attr:`end_of_data`."""
@@ -540,6 +536,16 @@ class StreamFollowerBase(Closable, Generic[T]):
     async def _batches(self) -> AsyncGenerator[EventBatch, None]:
         while (found := await self._next_batch()) is not None:
             yield found
+
+
+class StreamFollowerBase(_EventsBase[T], Closable, Generic[T]):
+    """The base of followers of streams."""
+
+    _twin: AsyncStreamFollower[T]
+
+    async def __aenter__(self) -> Self:
+        await self._call(self._twin.__aenter__)
+        return self
 
 
 # --- reader groups --------------------------------------------------------------------------------
@@ -560,7 +566,7 @@ class ReaderGroupBase(Closable):
         return self._twin.reader(reader_id, serializer, **options), on_checkpoint
 
 
-class EventReaderBase(Handle, Generic[T]):
+class EventReaderBase(_EventsBase[T], Generic[T]):
     """The base of the readers of a group."""
 
     _twin: AsyncEventReader[T]
@@ -602,23 +608,8 @@ class EventReaderBase(Handle, Generic[T]):
         # Most calls are made before the watermark is due, and need no call into the other thread.
         return await self._call(self._twin.watermark, assigner) if assigner.due else None
 
-    async def _read_event(self, timeout: float | None = None) -> Event[T] | None:
-        event = self._twin.read_event_nowait()
-        if event is not None:
-            return event
-        found = await self._load(timeout)
-        # The event is deserialized in this thread.
-        return None if found is None else self._twin._first_event(found)
-
-    async def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
-        found = await self._load(timeout)
-        return None if found is None else self._twin._all_events(found)
-
-    async def _load(self, timeout: float | None = None) -> Any:
-        """Find events, and tell of the checkpoints before them.
-
-        What arrives for a cancelled task, the next call finds again, if the reader still has the segment.
-        """
+    async def _find_events(self, timeout: float | None = None) -> Any:
+        """Find events, and tell of the checkpoints before them."""
         left = timeout
         began = time.monotonic()
         while isinstance(found := await self._call(self._twin._find, left), ReachedCheckpoint):
@@ -630,30 +621,6 @@ class EventReaderBase(Handle, Generic[T]):
             if timeout is not None:
                 left = max(0.0, began + timeout - time.monotonic())
         return found
-
-    def __aiter__(self) -> AsyncGenerator[Event[T], None]:
-        return self._events()
-
-    async def _events(self) -> AsyncGenerator[Event[T], None]:
-        while True:
-            # Within a batch the client's thread is not needed. All it may do to these events is to end them.
-            for event in self._twin.events_nowait():
-                yield event
-            found = await self._load()
-            if found is None:
-                return
-            yield self._twin._first_event(found)
-
-    async def __anext__(self) -> Event[T]:
-        """Return the next event; ends at :attr:`end_of_data`."""
-        found = await self._read_event()
-        if found is None:
-            raise StopAsyncIteration
-        return found
-
-    async def _batches(self) -> AsyncGenerator[EventBatch, None]:
-        while (found := await self._next_batch()) is not None:
-            yield found
 
 
 # --- the client -----------------------------------------------------------------------------------

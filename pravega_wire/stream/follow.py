@@ -284,7 +284,7 @@ class StreamFollower(Generic[T]):
             check_serializer(f"follower of stream {stream}: serializer", serializer)
         self.stream = stream
         self._core = core
-        self._find = find
+        self._find_start = find
         self._deserialize = None if serializer is None else total(serializer.deserialize)
         self._prepare = preparing(serializer)
         self._skip_truncated = on_truncated == "skip_to_head"
@@ -356,8 +356,8 @@ class StreamFollower(Generic[T]):
         event = self.read_event_nowait()
         if event is not None:
             return event
-        found = await self._more(timeout)
-        return None if found is None else self.take(found)
+        found = await self._find(timeout)
+        return None if found is None else self._first_event(found)
 
     def read_event_nowait(self) -> Event[T] | None:
         """Return the next event if it is available without waiting, else None.
@@ -380,8 +380,8 @@ class StreamFollower(Generic[T]):
 
     async def next_batch(self, timeout: float | None = None) -> EventBatch | None:
         """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
-        found = await self._more(timeout)
-        return None if found is None else self.take_batch(found)
+        found = await self._find(timeout)
+        return None if found is None else self._all_events(found)
 
     def __aiter__(self) -> Self:
         return self
@@ -390,10 +390,10 @@ class StreamFollower(Generic[T]):
         """Return the next event; the iteration ends at :attr:`end_of_data`."""
         for event in self._rows:
             return event
-        found = await self._more(None)
+        found = await self._find()
         if found is None:
             raise StopAsyncIteration
-        return self.take(found)
+        return self._first_event(found)
 
     async def batches(self) -> AsyncGenerator[EventBatch, None]:
         """Iterate over all events in batches::
@@ -404,17 +404,13 @@ class StreamFollower(Generic[T]):
         while (found := await self.next_batch()) is not None:
             yield found
 
-    async def load(self, timeout: float | None = None) -> _Hand | None:
-        """Find a batch, from which :meth:`take` returns an event and :meth:`take_batch` all of them."""
-        return await self._more(timeout)
-
-    def take(self, found: _Hand) -> Event[T]:
-        """Return the next event of what :meth:`load` has found. Any thread may call it."""
+    def _first_event(self, found: _Hand) -> Event[T]:
+        """Return the first event that :meth:`_find` has found; in any thread."""
         self._rows = found.rows.take(sys.maxsize)
         return next(self._rows)
 
-    def take_batch(self, found: _Hand) -> EventBatch:
-        """Return all events that :meth:`load` has found. Any thread may call it."""
+    def _all_events(self, found: _Hand) -> EventBatch:
+        """Return all events that :meth:`_find` has found; in any thread."""
         batch, index = found.item.events, found.rows.index
         found.whole = True
         self._rows = iter(())
@@ -426,7 +422,7 @@ class StreamFollower(Generic[T]):
         self._check_open()
         segments = self._segments
         if segments is None:
-            cut = await self._find()
+            cut = await self._find_start()
             await self._check(cut)
             self._check_open()
             segments = _Segments(self._core, self.stream, cut.positions, self._budget, self._prepare)
@@ -456,8 +452,8 @@ class StreamFollower(Generic[T]):
                     segment=info.segment_name,
                 )
 
-    async def _more(self, timeout: float | None) -> _Hand | None:
-        """Find a batch to return events from; None after the timeout and at the end."""
+    async def _find(self, timeout: float | None = None) -> _Hand | None:
+        """Find the next events; None after the timeout and at the end. For the facades, too."""
         if timeout is not None:
             check_seconds("timeout", timeout, zero=True, infinite=True)
         with self._alone:

@@ -1025,33 +1025,28 @@ class TableIterator(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        if not self._page and not await self.load():
+        if not self._page and not await self._find():
             raise StopAsyncIteration
-        return self.take()
+        return self._first_item()
 
-    @property
-    def at_hand(self) -> bool:
-        """Whether the next item is already fetched."""
-        return bool(self._page)
-
-    def take(self) -> T:
-        """Return the next item; only if :attr:`at_hand`."""
+    def _first_item(self) -> T:
+        """Return the next item of the page; in any thread."""
         self._position, item = self._page.pop()
         return item
 
     async def next_page(self) -> list[T]:
         """Return the next items, as many as one fetch brings; an empty list after the last."""
-        if not self._page and not await self.load():
+        if not self._page and not await self._find():
             return []
         page = [item for _, item in reversed(self._page)]
         self._position = self._page[0][0]
         self._page = []
         return page
 
-    async def load(self) -> bool:
-        """Fetch the next items. Returns False if there are none left.
+    async def _find(self) -> bool:
+        """Fetch the next page. Returns False if there are no items left. For the facades, too.
 
-        :raises ConcurrentUseError: another call is fetching them.
+        :raises ConcurrentUseError: another call is fetching it.
         """
         with self._alone:
             return await self._load()

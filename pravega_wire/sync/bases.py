@@ -623,9 +623,9 @@ class TableIteratorBase(Handle, Generic[T]):
 
     def __next__(self) -> T:
         # Most items are already fetched, so they need no call into the other thread.
-        if not self._twin.at_hand and not self._portal.call(self._twin.load):
+        if not self._twin._page and not self._portal.call(self._twin._find):
             raise StopIteration
-        item: T = self._twin.take()
+        item: T = self._twin._first_item()
         return item
 
 
@@ -672,40 +672,46 @@ class TableFamilyBase(Handle, Generic[P, S, V]):
         return TableMapping(self._portal, table, primary, to_key, lambda key: key.secondary)
 
 
-class StreamFollowerBase(Closable, Generic[T]):
-    """The base of followers of streams. Events are deserialized in the thread that reads."""
+class _EventsBase(Handle, Generic[T]):
+    """What followers and the readers of a group share. Events are deserialized in the thread that reads."""
 
-    _twin: AsyncStreamFollower[T]
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._twin.__aenter__)
-        return self
+    def _find_events(self, timeout: float | None = None) -> Any:
+        return self._portal.call(self._twin._find, timeout)
 
     def _read_event(self, timeout: float | None = None) -> Event[T] | None:
-        event = self._twin.read_event_nowait()
-        if event is not None:
-            return event
-        found = self._portal.call(self._twin.load, timeout)
-        return None if found is None else self._twin.take(found)
+        event: Event[T] | None = self._twin.read_event_nowait()
+        if event is None and (found := self._find_events(timeout)) is not None:
+            event = self._twin._first_event(found)
+        return event
 
     def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
-        found = self._portal.call(self._twin.load, timeout)
-        return None if found is None else self._twin.take_batch(found)
+        found = self._find_events(timeout)
+        return None if found is None else self._twin._all_events(found)
 
     def __iter__(self) -> Iterator[Event[T]]:
         return _OneThread(self._events())
 
     def _events(self) -> Generator[Event[T], None, None]:
         while True:
-            # Within a batch the client's thread is not needed.
+            # Within a batch the client's thread is not needed. All it may do to these events is to end them.
             yield from self._twin.events_nowait()
-            found = self._portal.call(self._twin.load)
+            found = self._find_events()
             if found is None:
                 return
-            yield self._twin.take(found)
+            yield self._twin._first_event(found)
 
     def _batches(self) -> Generator[EventBatch, None, None]:
         return _OneThread(_each(self._next_batch))
+
+
+class StreamFollowerBase(_EventsBase[T], Closable, Generic[T]):
+    """The base of followers of streams."""
+
+    _twin: AsyncStreamFollower[T]
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._twin.__aenter__)
+        return self
 
 
 # --- reader groups --------------------------------------------------------------------------------
@@ -729,7 +735,7 @@ class ReaderGroupBase(Closable):
         return self._twin.reader(reader_id, serializer, **options), on_checkpoint
 
 
-class EventReaderBase(Handle, Generic[T]):
+class EventReaderBase(_EventsBase[T], Generic[T]):
     """The base of the readers of a group."""
 
     _twin: AsyncEventReader[T]
@@ -774,19 +780,7 @@ class EventReaderBase(Handle, Generic[T]):
         # Most calls are made before the watermark is due, and need no call into the other thread.
         return self._call(timeout, self._twin.watermark, assigner) if assigner.due else None
 
-    def _read_event(self, timeout: float | None = None) -> Event[T] | None:
-        event = self._twin.read_event_nowait()
-        if event is not None:
-            return event
-        found = self._load(timeout)
-        # The event is deserialized in this thread.
-        return None if found is None else self._twin._first_event(found)
-
-    def _next_batch(self, timeout: float | None = None) -> EventBatch | None:
-        found = self._load(timeout)
-        return None if found is None else self._twin._all_events(found)
-
-    def _load(self, timeout: float | None = None) -> Any:
+    def _find_events(self, timeout: float | None = None) -> Any:
         """Find events, and tell of the checkpoints before them."""
         left = timeout
         began = time.monotonic()
@@ -799,21 +793,6 @@ class EventReaderBase(Handle, Generic[T]):
             if timeout is not None:
                 left = max(0.0, began + timeout - time.monotonic())
         return found
-
-    def __iter__(self) -> Iterator[Event[T]]:
-        return _OneThread(self._events())
-
-    def _events(self) -> Generator[Event[T], None, None]:
-        while True:
-            # Within a batch the client's thread is not needed. All it may do to these events is to end them.
-            yield from self._twin.events_nowait()
-            found = self._load()
-            if found is None:
-                return
-            yield self._twin._first_event(found)
-
-    def _batches(self) -> Generator[EventBatch, None, None]:
-        return _OneThread(_each(self._next_batch))
 
 
 async def _awaited(result: Awaitable[object]) -> object:

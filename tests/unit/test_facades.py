@@ -32,7 +32,6 @@ def generator() -> ModuleType:
 
 
 GENERATOR = generator()
-INTERNAL: frozenset[str] = GENERATOR.INTERNAL
 
 HANDLES = [
     cls
@@ -57,7 +56,7 @@ def members(cls: type) -> dict[str, Any]:
     found = {}
     for name in dir(cls):
         value = inspect.getattr_static(cls, name)
-        if name.startswith("_") or name in INTERNAL or isinstance(value, classmethod):
+        if name.startswith("_") or isinstance(value, classmethod):
             continue
         if inspect.isfunction(value) or isinstance(value, property):
             found[name] = value
