@@ -557,15 +557,20 @@ def parse_events(
     if view.format != "B":
         view = view.cast("B")
     size = len(view)
-    # While all events have one size, that number describes them.
-    stride, at = _equal_events(view, size) if equal is None else equal
+    #   0       stride                done      ends[0]   ends[1]           size
+    #   |event  |event  |    ...      |event    |event    |part of an event |
+    #   '---- known, see `begins` ----'---- this round ---'-- not complete -'
+    #
+    # `begins` has where each known event begins, and `done`. While all of them have one size, `stride` is
+    # that size and `begins` is empty. Afterwards `stride` is 0.
+    stride, done = _equal_events(view, size) if equal is None else equal
     begins: array[int] = array("i" if size < _INT32_BYTES else "q", () if stride else (0,))
     unpack = _unpack_header
     needed = _HEADER_BYTES
     while True:
-        found: list[int] = []
-        add = found.append
-        end = at
+        ends: list[int] = []
+        add = ends.append
+        end = done
         try:
             # Anything but an event's header yields a position far beyond the buffer, which ends this too.
             for _ in repeat(None, _BLOCK):
@@ -576,40 +581,40 @@ def parse_events(
             pass
         over = end > size
         if over:
-            found.pop()
-        if found:
+            ends.pop()
+        if ends:
             if stride:
-                begins.extend(range(0, at + 1, stride))
+                begins.extend(range(0, done + 1, stride))
                 stride = 0
-            at = found[-1]
-            if len(found) == _BLOCK and begins.itemsize == 4:
+            done = ends[-1]
+            if len(ends) == _BLOCK and begins.itemsize == 4:
                 # This takes half the time of fromlist.
-                begins.frombytes(_pack_block(*found))
+                begins.frombytes(_pack_block(*ends))
             else:
-                begins.fromlist(found)
+                begins.fromlist(ends)
         if over:
-            (length,) = unpack(view, at)
+            (length,) = unpack(view, done)
             if length >> 31 == 0:
                 needed = _HEADER_BYTES + length
-            elif at == 0:
-                kind, length = EVENT_HEADER.unpack_from(view, at)
+            elif done == 0:
+                kind, length = EVENT_HEADER.unpack_from(view, done)
                 raise DecodeError(
-                    f"segment {segment or '?'}: no event begins at offset {base_offset + at} "
+                    f"segment {segment or '?'}: no event begins at offset {base_offset + done} "
                     f"(type {kind}, length {length})",
                     segment=segment,
                 )
             # Else the events before it are good: a caller that continues from there gets the error.
             break
-        if len(found) < _BLOCK:
+        if len(ends) < _BLOCK:
             break
-        each = at - found[-2]
-        if found[-1 - _RUN] == at - _RUN * each:
+        last_size = done - ends[-2]
+        if ends[-1 - _RUN] == done - _RUN * last_size:
             # Perhaps a long run of one length.
-            count = _equal_headers(view, at, each, (size - at) // each)
+            count = _equal_headers(view, done, last_size, (size - done) // last_size)
             if count:
-                begins.extend(range(at + each, at + each * count + 1, each))
-                at += count * each
-    return EventBatch(segment, view[:at], base_offset, stride or begins), at, needed
+                begins.extend(range(done + last_size, done + last_size * count + 1, last_size))
+                done += count * last_size
+    return EventBatch(segment, view[:done], base_offset, stride or begins), done, needed
 
 
 class EventAssembler:
