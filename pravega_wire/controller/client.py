@@ -1,28 +1,24 @@
 """The controller's calls, one typed method for each (``docs/protocol/controller.md``).
 
-Statuses in replies become results or errors (``refusals``). Calls that fail with an error that can pass are
-retried, on the next address if there are several.
+Statuses in replies become results or errors (``refusals``). How a call is made, and made again, is in
+``channels``.
 
 Defined by ``io.pravega.controller.server.rpc.grpc.v1.ControllerServiceImpl``, 0.13.0.
 """
 
 from __future__ import annotations
 
-import logging
-import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-import trio
-from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 
+from pravega_wire.controller.channels import Channels
 from pravega_wire.controller.mapping import (
     ACCESS_NONE,
     ACCESS_READ_WRITE,
@@ -71,36 +67,22 @@ from pravega_wire.controller.types import (
 )
 from pravega_wire.errors import (
     AuthError,
-    ClosedError,
-    ConnectError,
-    ConnectionLostError,
     ControllerError,
-    DecodeError,
-    HostNotFoundError,
     InvalidArgumentError,
     InvalidStreamCutError,
     NotFoundError,
-    PravegaError,
-    PravegaTimeoutError,
     ReaderGroupNotFoundError,
     RetriesExhaustedError,
     ScaleConflictError,
     StreamSealedError,
-    TransportError,
-    WrongProtocolError,
 )
-from pravega_wire.grpc.call import CallResult
-from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
+from pravega_wire.grpc.status import StatusCode
 from pravega_wire.metrics import Counters
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.support.checks import check_event_time, check_lease
 from pravega_wire.support.nurseries import open_lasting_nursery
-from pravega_wire.support.secrecy import secrets_of, without_secrets
-from pravega_wire.transport.diagnosis import who_is_silent
-from pravega_wire.transport.grpc_channel import GrpcChannel
-from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
-from pravega_wire.transport.retry import RetryPolicy, retry
-from pravega_wire.transport.stream import connect
+from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
+from pravega_wire.transport.retry import RetryPolicy
 from pravega_wire.values.naming import validate_scope_name, validate_user_name
 from pravega_wire.values.policies import (
     StreamConfiguration,
@@ -110,13 +92,6 @@ from pravega_wire.values.types import Endpoint
 __all__ = ["ControllerClient", "open_controller"]
 
 M = TypeVar("M", bound=Message)
-
-_SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
-_DISCOVERY_SECONDS = 120.0
-_FIRST_CONTACT_SECONDS = 10.0
-_SETTING = "operation_timeout or controller_deadline"
-
-log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -152,152 +127,21 @@ async def open_controller(
     if not endpoints:
         raise InvalidArgumentError("no controller address was given; pass at least one (host, port)")
     async with open_lasting_nursery() as nursery:
-        limits = Limits.of(deadline) if limits is None else limits
-        channels = _Channels(nursery, endpoints, tls, limits)
-        client = ControllerClient(
-            channels,
-            credentials,
+        channels = Channels(
+            nursery,
+            endpoints,
+            tls=tls,
+            credentials=credentials,
             discovery=discovery,
             deadline=deadline,
+            limits=Limits.of(deadline) if limits is None else limits,
             policy=policy or RetryPolicy(),
             counters=Counters() if counters is None else counters,
         )
         try:
-            yield client
+            yield ControllerClient(channels)
         finally:
-            channels.closed = True
-
-
-class _Channels:
-    """Connections to the controllers: one at a time, and the next address after a failure."""
-
-    def __init__(
-        self,
-        nursery: trio.Nursery,
-        endpoints: Sequence[Endpoint],
-        tls: ssl.SSLContext | None,
-        limits: Limits,
-    ) -> None:
-        self._nursery = nursery
-        self._tls = tls
-        self.limits = limits
-        self._lock = trio.Lock()
-        self._current: GrpcChannel | None = None
-        self._index = 0
-        self._heard = False
-        self._misfits: set[str] = set()  # addresses where another attempt does not help
-        self._configured = tuple(endpoints)
-        self.endpoints = tuple(endpoints)
-        self.closed = False
-
-    @property
-    def heard(self) -> bool:
-        """Whether a server that speaks HTTP/2 has answered so far."""
-        self._heard = self._heard or (self._current is not None and self._current.greeted)
-        return self._heard
-
-    def discovered(self, found: Sequence[Endpoint]) -> None:
-        """Use the addresses that a controller has listed, and the configured ones after them.
-
-        The listed ones may be replaced at any time, and then only the configured ones lead to the new ones.
-        """
-        endpoints = tuple(dict.fromkeys((*found, *self._configured)))
-        if found and endpoints != self.endpoints:
-            current = self.endpoints[self._index % len(self.endpoints)]
-            self.endpoints = endpoints
-            self._index = endpoints.index(current) if current in endpoints else 0
-
-    async def get(self) -> GrpcChannel:
-        """Return a usable channel; try each address once."""
-        if self._current is not None and self._current.usable:
-            return self._current
-        async with self._lock:
-            self._check_open()
-            if self._current is not None and self._current.usable:
-                return self._current
-            if self._current is not None:
-                # After GOAWAY: calls in flight on it may end, and then it is closed.
-                self._heard = self.heard
-                self._current.retire()
-                self._current = None
-            failures: list[TransportError] = []
-            for _ in range(len(self.endpoints)):
-                host, port = self.endpoints[self._index % len(self.endpoints)]
-                try:
-                    stream = await connect(host, port, tls=self._tls, timeout=self.limits.connect)
-                except TransportError as error:
-                    if not error.retriable:
-                        self._misfits.add(f"{host}:{port}")
-                    failures.append(self._passing(error))
-                    self._index += 1
-                    continue
-                except trio.Cancelled:
-                    # The user's own time limit may be shorter, so the next call begins with the next address.
-                    self._index += 1
-                    raise
-                try:
-                    self._check_open()
-                except ClosedError:
-                    await stream.aclose()
-                    raise
-                channel = GrpcChannel(
-                    stream,
-                    f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-                    secure=self._tls is not None,
-                    silence=self.limits.silence,
-                )
-                self._nursery.start_soon(channel.run, name=f"controller {host}:{port}")
-                self._current = channel
-                return channel
-            raise _together(failures)
-
-    def _passing(self, error: TransportError) -> TransportError:
-        """Make an unknown host name retriable if a controller has answered before."""
-        if self.heard and isinstance(error, HostNotFoundError):
-            return ConnectError(error.message, host=error.host)
-        return error
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ClosedError("the client is closed")
-
-    def drop(self, channel: GrpcChannel) -> None:
-        """Stop using a channel for new calls; the next call uses the next address."""
-        channel.retire()
-        self._heard = self._heard or channel.greeted
-        if self._current is channel:
-            self._current = None
-            self._index += 1
-
-    async def explained(self, channel: GrpcChannel, error: TransportError) -> TransportError:
-        """Return the error to raise for a lost connection: its reason, retriable while an address is left."""
-        lost = isinstance(error, ConnectionLostError) and not channel.fell_silent
-        if lost and not self.heard and not channel.heard:
-            host, _, port = channel.host.rpartition(":")
-            found = await who_is_silent(host, int(port), tls=self._tls is not None)
-            if found is not None:
-                error = WrongProtocolError(f"no controller at {channel.host}: {found}", host=channel.host)
-        if isinstance(error, WrongProtocolError):
-            self._misfits.add(channel.host)
-            if not all(f"{host}:{port}" in self._misfits for host, port in self.endpoints):
-                return ConnectError(error.message, host=error.host)
-        return error
-
-
-def _together(failures: Sequence[TransportError]) -> TransportError:
-    """Combine the errors of all addresses into one, which is retriable if any of them is."""
-    chosen = next((each for each in failures if each.retriable), failures[-1])
-    if len(failures) == 1:
-        return chosen
-    error = type(chosen)("; ".join(each.message for each in failures), host=chosen.host)
-    error.__cause__ = chosen
-    return error
-
-
-class _CallFailedError(ControllerError):
-    """A call that ended with a status that is retried."""
-
-    retriable = True
+            channels.close()
 
 
 class ControllerClient:
@@ -309,183 +153,10 @@ class ControllerClient:
     controller refused the call). After a cancelled or failed call the change may have been made.
     """
 
-    def __init__(
-        self,
-        channels: _Channels,
-        credentials: Callable[[], str | None],
-        *,
-        discovery: bool,
-        deadline: float,
-        policy: RetryPolicy,
-        counters: Counters,
-    ) -> None:
-        self._counters = counters
+    def __init__(self, channels: Channels) -> None:
         self._channels = channels
-        self._credentials = credentials
-        self._discovery = discovery
-        self._deadline = deadline
-        self._policy = policy
-        self._discovered = -math.inf
-        self._discovering = False
-        self._undiscovered = False  # whether the log has the last failure to discover
 
-    # --- calling --------------------------------------------------------------------------------
-
-    async def _call(
-        self,
-        rpc: str,
-        request: Message,
-        reply_type: type[M],
-        about: str,
-        *,
-        attempts: int | None = None,
-        long: bool = False,
-    ) -> M:
-        """Make a call, with retries.
-
-        :param rpc: name of the call.
-        :param request: the request.
-        :param reply_type: class of the reply.
-        :param about: what the call is about, for messages.
-        :param attempts: largest number of attempts, if fewer than usual are wanted.
-        :param long: whether the call may take any time, so that another controller would not be faster.
-        """
-        describe = f"controller call {rpc} for {about}"
-        made = 0
-
-        async def attempt() -> M:
-            nonlocal made
-            made += 1
-            return await self._attempt(rpc, request, reply_type, about, long=long)
-
-        started = time.perf_counter()
-        failure: str | None = None
-        try:
-            with limit(self._deadline, describe, setting=_SETTING):
-                if self._discovery:
-                    await self._discover()
-                    started = time.perf_counter()
-                policy = self._policy_now()
-                if attempts is not None:
-                    policy = replace(policy, attempts=attempts)
-                return await retry(
-                    policy,
-                    attempt,
-                    retry_on=lambda error: error.retriable,
-                    describe=describe,
-                    at_least=min(policy.attempts, len(self._channels.endpoints)),
-                    setting="operation_timeout"
-                    if policy.total == self._policy.total
-                    else "first contact with a controller",
-                )
-            raise AssertionError("not reached")  # the limit raises when it ends the call
-        except BaseException as error:
-            failure = type(error).__name__
-            raise
-        finally:
-            self._counters.called(rpc, time.perf_counter() - started, made, failure)
-
-    def _policy_now(self) -> RetryPolicy:
-        """Return the policy; shorter until a controller has answered, because the address may be wrong."""
-        if self._channels.heard:
-            return self._policy
-        return replace(self._policy, total=min(self._policy.total, _FIRST_CONTACT_SECONDS))
-
-    async def _attempt(self, rpc: str, request: Message, reply_type: type[M], about: str, *, long: bool) -> M:
-        channel = await self._channels.get()
-        metadata = []
-        header = self._credentials()
-        if header is not None:
-            metadata.append(("authorization", header))
-        # Another controller may be faster. With a single one that answers PINGs there is nothing to do but
-        # wait; the channel fails if it does not answer them.
-        several = len(self._channels.endpoints) > 1
-        patience = self._channels.limits.attempt if several and not long else math.inf
-        result: CallResult | None = None
-        try:
-            with trio.move_on_after(patience):
-                result = await channel.call(
-                    _SERVICE + rpc,
-                    request.SerializeToString(),
-                    timeout=None if long else self._deadline,
-                    metadata=metadata,
-                )
-        except TransportError as error:
-            self._channels.drop(channel)
-            explained = await self._channels.explained(channel, error)
-            if explained is not error:
-                raise explained from error
-            raise
-        if result is None:
-            self._channels.drop(channel)
-            raise error_for_status(
-                StatusCode.DEADLINE_EXCEEDED,
-                f"no answer about {about} within {patience:.3g} s",
-                rpc=rpc,
-                host=channel.host,
-            )
-        if result.code is StatusCode.OK:
-            try:
-                return reply_type.FromString(result.message)
-            except ProtobufDecodeError as error:
-                raise DecodeError(
-                    f"controller {channel.host}, {rpc}: the reply about {about} cannot be decoded",
-                    host=channel.host,
-                ) from error
-        if result.unprocessed and not channel.usable:
-            # A single refused call does not mean that the connection is unusable.
-            self._channels.drop(channel)
-        # Controllers repeat the headers of a call that they refuse, and their error texts may quote them.
-        text = without_secrets(result.text, secrets_of(header))
-        said = f"{about}: {text}" if text else about
-        failure = error_for_status(result.code, said, rpc=rpc, host=channel.host)
-        if is_retried(result.code) and not failure.retriable:
-            raise _CallFailedError(failure.message, rpc=rpc, status=result.code.name, host=channel.host)
-        raise failure
-
-    async def _discover(self) -> None:
-        """Ask for the list of controllers if it is due. A call does not depend on the answer.
-
-        A standalone server, for example, has no list, and answers with a status that other calls retry.
-        """
-        # Other calls go on with the addresses that are known while one of them asks.
-        if self._discovering or trio.current_time() - self._discovered < _DISCOVERY_SECONDS:
-            return
-        # What is left of the call's limit, and of those around it.
-        left = trio.current_effective_deadline() - trio.current_time()
-        patience = max(0.0, min(_FIRST_CONTACT_SECONDS, left / 4))
-        rpc = "getControllerServerList"
-        self._discovering = True
-        started = time.perf_counter()
-        failure: str | None = PravegaTimeoutError.__name__
-        why = f"no answer within {patience:.3g} s"
-        try:
-            with trio.move_on_after(patience):
-                reply = await self._attempt(
-                    rpc, pb.ServerRequest(), pb.ServerResponse, "the cluster", long=False
-                )
-                failure = None
-                self._channels.discovered([(node.endpoint, node.port) for node in reply.nodeURI])
-        except ClosedError:
-            raise
-        except PravegaError as error:
-            failure, why = type(error).__name__, error.message
-        except BaseException as error:
-            failure = type(error).__name__
-            raise
-        finally:
-            self._counters.called(rpc, time.perf_counter() - started, 1, failure)
-            self._discovering = False
-            # Also after a failure and for a caller that gave up: the next call is not delayed as well.
-            self._discovered = trio.current_time()
-        if failure is None:
-            self._undiscovered = False
-        elif not self._undiscovered:
-            self._undiscovered = True
-            log.warning(
-                "the list of controllers is not available, so the addresses that are known are used, and the "
-                "list is asked for again every %g s: %s", _DISCOVERY_SECONDS, why,
-            )  # fmt: skip
+    # --- calls by what their replies mean -------------------------------------------------------
 
     async def _pages(
         self,
@@ -510,7 +181,7 @@ class ControllerClient:
             validate_scope_name(scope)
         token = pb.ContinuationToken()
         while True:
-            reply: Any = await self._call(rpc, request(token), reply_type, about)
+            reply: Any = await self._channels.call(rpc, request(token), reply_type, about)
             if scope is not None:
                 done(rpc, pb.ScopeInfo(scope=scope), reply)
             found = names(reply)
@@ -520,8 +191,6 @@ class ControllerClient:
             for name in found:
                 yield name
             token = reply.continuationToken
-
-    # --- calls by what their replies mean -------------------------------------------------------
 
     async def _ask(
         self,
@@ -534,7 +203,7 @@ class ControllerClient:
     ) -> M:
         """Make a call whose reply is the result."""
         about = subject(request).about
-        return await self._call(rpc, request, reply_type, about, attempts=attempts, long=long)
+        return await self._channels.call(rpc, request, reply_type, about, attempts=attempts, long=long)
 
     async def _of_stream(
         self, rpc: str, request: Message, reply_type: type[M], *, attempts: int | None = None
@@ -593,7 +262,7 @@ class ControllerClient:
 
         It asks once, because a standalone server, which has no list, answers with a status that is retried.
         """
-        reply = await self._call(
+        reply = await self._channels.call(
             "getControllerServerList", pb.ServerRequest(), pb.ServerResponse, "the cluster", attempts=1
         )
         return [NodeUri(node.endpoint, node.port) for node in reply.nodeURI]
@@ -826,7 +495,7 @@ class ControllerClient:
         getattr(request, "from").update(dict(start))
         ask = partial(self._of_stream, "getSegmentsBetween", request, pb.StreamCutRangeResponse)
         about = f"finding the segments between two cuts of stream {scope}/{stream}"
-        with limit(self._deadline, about, setting=_SETTING):
+        with self._channels.limit(about):
             try:
                 reply = await ask(attempts=unknown_attempts)
             except RetriesExhaustedError as error:

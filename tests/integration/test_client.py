@@ -26,7 +26,7 @@ from pravega_wire import (
     open_client,
     sync,
 )
-from pravega_wire.controller.client import ControllerClient, _CallFailedError
+from pravega_wire.controller.channels import Channels, _CallFailedError
 from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -286,15 +286,15 @@ async def test_ranges_while_the_controller_fails_now_and_then(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cuts that are fine have their ranges, also where the controller says that they are unknown."""
-    attempt = ControllerClient._attempt
+    attempt = Channels._attempt
     answers: list[str] = []
 
-    async def failing(client: ControllerClient, rpc: str, *rest: Any, **named: Any) -> Any:
+    async def failing(channels: Channels, rpc: str, *rest: Any, **named: Any) -> Any:
         if rpc == "getSegmentsBetween" and answers:
             raise _CallFailedError(answers[0], rpc=rpc, status=answers.pop(0))
         if rpc == "getEpochSegments" and denied:
             raise PermissionDeniedError("reading only")
-        return await attempt(client, rpc, *rest, **named)
+        return await attempt(channels, rpc, *rest, **named)
 
     denied: list[bool] = []
 
@@ -309,7 +309,7 @@ async def test_ranges_while_the_controller_fails_now_and_then(
         cuts = ((None, None), (None, middle), (middle, None))
         expected = [await client.segment_ranges("t", start, end) for start, end in cuts]
         assert all(expected)
-        monkeypatch.setattr(ControllerClient, "_attempt", failing)
+        monkeypatch.setattr(Channels, "_attempt", failing)
         for answer in ("UNAVAILABLE", "UNKNOWN"):
             for (start, end), ranges in zip(cuts, expected, strict=True):
                 answers[:] = [answer] * 6

@@ -506,13 +506,14 @@ async def test_sealed_stream_is_named_at_once(config: PravegaConfig, tmp_path: P
         await ingester.run(tmp_path / "in")
         await client.seal_stream("data")
         asked: list[int] = []
-        call = core_of(client).controller._attempt
+        channels = core_of(client).controller._channels
+        call = channels._attempt
 
         async def count(rpc: str, *more: Any, **named: Any) -> Any:
             asked.append(rpc == "createTransaction")
             return await call(rpc, *more, **named)
 
-        core_of(client).controller._attempt = count  # type: ignore[method-assign]
+        channels._attempt = count  # type: ignore[method-assign]
         with pytest.raises(
             StreamSealedError, match=r"/data is sealed: no transaction can be started"
         ) as caught:

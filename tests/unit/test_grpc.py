@@ -20,7 +20,7 @@ from h2.errors import ErrorCodes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.controller import client as controller_module
+from pravega_wire.controller import channels
 from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.errors import (
     AuthenticationError,
@@ -461,12 +461,12 @@ async def test_controllers_are_asked_for_their_list_again_after_a_while(
     server.listed = [refused, refused, [other.port, server.port], refused]
     try:
         async with controller(server.port, discovery=True) as found:
-            monkeypatch.setattr(controller_module, "_DISCOVERY_SECONDS", 0.0)
+            monkeypatch.setattr(channels, "_DISCOVERY_SECONDS", 0.0)
             for _ in range(4):
                 assert await found.create_scope("a")
             # After the list came, its absence is news.
             assert len([each for each in caplog.records if "list of controllers" in each.getMessage()]) == 2
-            monkeypatch.setattr(controller_module, "_DISCOVERY_SECONDS", math.inf)
+            monkeypatch.setattr(channels, "_DISCOVERY_SECONDS", math.inf)
             await trio.to_thread.run_sync(server.stop(grace=None).wait)
             assert await found.create_scope("b")
         assert len(other.peers) == 1
