@@ -36,9 +36,9 @@ from pravega_wire.stream.ranges_reader import RangesReader
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
-from pravega_wire.stream.staging import Staging
+from pravega_wire.stream.staging import StagedBytes, Staging, StagingWriter
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
-from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
+from pravega_wire.stream.transaction import Transaction
 from pravega_wire.values.boundaries import BoundaryIndex, LeadingPart
 from pravega_wire.values.config import Credentials, PravegaConfig
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout

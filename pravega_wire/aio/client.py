@@ -64,12 +64,14 @@ from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedSt
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.routing import RoutedWriter as AsyncRoutedWriter
+from pravega_wire.stream.staging import StagedBytes
 from pravega_wire.stream.staging import Staging as AsyncStaging
+from pravega_wire.stream.staging import StagingWriter as AsyncStagingWriter
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
-from pravega_wire.stream.transaction import DEFAULT_LEASE, StagedBytes
-from pravega_wire.stream.transaction import StagingWriter as AsyncStagingWriter
+from pravega_wire.stream.transaction import DEFAULT_LEASE
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
+from pravega_wire.stream.transaction import TransactionWriter as AsyncTransactionWriter
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.values.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
 from pravega_wire.values.config import ControllerUri, Credentials, PravegaConfig
@@ -1561,7 +1563,19 @@ class Staging(Handle):
         await self._call(self._twin.delete, staging_ids)
 
 
-class StagingWriter(RoutedWriter[bytes]):
+class TransactionWriter(RoutedWriter[bytes]):
+    """Writes to segments named like those of a transaction, one beside each segment of an epoch.
+
+    :param segments: the segments of the transaction's epoch, with generalized ids: the epoch half of each id
+        is the transaction's (``docs/protocol/controller.md``, "Generalized segment ids").
+    :param suffix: the id in the names of the segments that are written.
+    :param why_closed: finds out why a segment takes no more events.
+    """
+
+    _twin: AsyncTransactionWriter
+
+
+class StagingWriter(TransactionWriter):
     """Writes events beside a transaction. They can be merged into it later, or deleted.
 
     Made by :meth:`Staging.writer`. Its segments are named like those of a separate transaction,

@@ -2,23 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from uuid import UUID
+import zlib
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Self
+from uuid import UUID, uuid4
 
 import trio
 
 from pravega_wire.controller.types import SegmentWithRange
+from pravega_wire.errors import InvalidArgumentError, UnexpectedReplyError
+from pravega_wire.segment.appender import SegmentAppender
+from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.opening import opening
-from pravega_wire.stream.transaction import StagingWriter, transaction_target
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.transaction import TransactionWriter, transaction_target
 from pravega_wire.support.checks import check_several, check_uuid
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.values.types import ScopedStream
 
-__all__ = ["Staging"]
+__all__ = ["StagedBytes", "Staging", "StagingWriter"]
+
+
+class StagedBytes(NamedTuple):
+    """The contents of a segment, as stored: events with their headers.
+
+    :ivar length: their total size in bytes.
+    :ivar crc32: the CRC-32 of all of them, as computed by :func:`zlib.crc32`.
+    """
+
+    length: int
+    crc32: int
+
+
+class StagingWriter(TransactionWriter):
+    """Writes events beside a transaction. They can be merged into it later, or deleted.
+
+    Made by :meth:`Staging.writer`. Its segments are named like those of a separate transaction,
+    ``<segment>#transaction.<staging id>``, but the controller has no record of them. Use it where several
+    attempts may write the same data and only one of them may count.
+
+    Example::
+
+        async with client.begin_transaction("demo/readings") as transaction:
+            staging = client.staging("demo/readings", transaction.txn_id)
+            async with staging.writer() as attempt:
+                await attempt.write_event(b"21.5", "sensor-7")
+            await staging.merge([attempt.staging_id])
+            await transaction.commit()
+
+    :ivar staging_id: identifies the attempt.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        stream: ScopedStream,
+        segments: Sequence[SegmentWithRange],
+        staging_id: UUID | None = None,
+        *,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+    ) -> None:
+        self.staging_id: UUID = staging_id or uuid4()
+        super().__init__(core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes)
+        self._opened = False
+        self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}
+        for appender in self._sent:
+            appender.on_first_send = partial(self._count, appender)
+            # Latency does not matter here, because nothing is visible yet. Large blocks cost the least.
+            appender.appends.patient = True
+
+    def _count(self, appender: SegmentAppender, framed: memoryview) -> None:
+        length, crc32 = self._sent[appender]
+        self._sent[appender] = StagedBytes(length + len(framed), zlib.crc32(framed, crc32))
+
+    async def __aenter__(self) -> Self:
+        """Create the segments.
+
+        :raises InvalidArgumentError: the staging id was used before, so its segments hold events of another
+            attempt.
+        """
+        if self._opened:
+            return self
+        appenders = self._appenders()
+
+        async def create(index: int) -> None:
+            appender = appenders[index]
+            metadata = SegmentMetadata(self._core.stores, appender.target)
+            if not await metadata.create():
+                info = await metadata.info()
+                if info.write_offset > 0 or info.is_sealed:
+                    raise InvalidArgumentError(
+                        f"staging segment {appender.target.name} already exists and is not empty: use a new "
+                        "staging id for each attempt",
+                        segment=appender.target.name,
+                    )
+
+        await look_up_all(create, range(len(appenders)))
+        self._opened = True
+        self._start_all()
+        return self
+
+    async def contents(self) -> dict[int, StagedBytes]:
+        """Flush, then return what each segment holds, without empty segments.
+
+        The keys are the segment ids of :attr:`Transaction.segments`: the epoch in them is the transaction's.
+
+        :raises PravegaError: the flush failed.
+        :raises UnexpectedReplyError: a store reports another length for a segment.
+        """
+        await self.flush()
+        for appender, sent in self._sent.items():
+            # It is unknown (-1) until something is acknowledged after a set-up.
+            if appender.appends.segment_length not in (-1, sent.length):
+                raise UnexpectedReplyError(
+                    f"{appender.target.name}: {sent.length} bytes were staged, but the store reports a "
+                    f"segment of {appender.appends.segment_length} bytes",
+                    segment=appender.target.name,
+                )
+        return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}
+
+    async def aclose(self) -> None:
+        """Flush and close. If the flush fails, the writer is closed all the same.
+
+        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
+        without an acknowledgement are stored.
+
+        :raises PravegaError: the flush failed.
+        """
+        try:
+            if self._error is None and self._opened:
+                with self._core.leaving.noted():
+                    await self.flush()
+        finally:
+            self._stop()
+
+    def __repr__(self) -> str:
+        return (
+            f"<StagingWriter {self.staging_id} of {self.stream}, {state_of(self._opened, self._error)}, "
+            f"{self.events_acknowledged} of {self.events_written} events stored>"
+        )
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            await self.aclose()
+        else:
+            self._stop()
+            await trio.lowlevel.checkpoint()
 
 
 class Staging:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import zlib
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Self, cast
-from uuid import UUID, uuid4
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Self, cast
+from uuid import UUID
 
 import trio
 
@@ -26,12 +24,9 @@ from pravega_wire.errors import (
     TransactionExpiredError,
     TransactionNotOpenError,
     TransactionUnknownError,
-    UnexpectedReplyError,
 )
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.segment.appender import Ack, SegmentAppender
-from pravega_wire.segment.handles import state_of
-from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.serializers import Value
 from pravega_wire.stream.arrow import is_arrow, key_column
@@ -44,12 +39,11 @@ from pravega_wire.stream.routing import (
     serialized,
 )
 from pravega_wire.support.checks import check_event_time
-from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.naming import segment_name, transaction_segment_name
 from pravega_wire.values.types import ScopedStream
 
-__all__ = ["DEFAULT_LEASE", "StagedBytes", "StagingWriter", "Transaction"]
+__all__ = ["DEFAULT_LEASE", "Transaction", "TransactionWriter"]
 
 DEFAULT_LEASE: Final = 599.999
 """Lease of a transaction in seconds, the same as the Java client's default."""
@@ -71,7 +65,7 @@ needs several requests.
 """
 
 
-class _TransactionWriter(RoutedWriter[bytes]):
+class TransactionWriter(RoutedWriter[bytes]):
     """Writes to segments named like those of a transaction, one beside each segment of an epoch.
 
     :param segments: the segments of the transaction's epoch, with generalized ids: the epoch half of each id
@@ -176,7 +170,7 @@ class Transaction(Generic[Value]):
         self.segments = tuple(segments)
         self.lease = lease
         self._core = core
-        self._writer: _TransactionWriter | None = None
+        self._writer: TransactionWriter | None = None
         self._open = True
         self._incomplete = False
         self._committing = False
@@ -259,14 +253,14 @@ class Transaction(Generic[Value]):
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _writing(self) -> _TransactionWriter:
+    def _writing(self) -> TransactionWriter:
         if not self._open:
             raise self._not_open(None, "takes no more events")
         if self._lost is not None:
             raise self._lost
         self._core.check_open()
         if self._writer is None:
-            self._writer = _TransactionWriter(
+            self._writer = TransactionWriter(
                 self._core,
                 self.stream,
                 self.segments,
@@ -607,133 +601,3 @@ async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -
         stream=stream.name,
         transaction=txn_id,
     )
-
-
-class StagedBytes(NamedTuple):
-    """The contents of a segment, as stored: events with their headers.
-
-    :ivar length: their total size in bytes.
-    :ivar crc32: the CRC-32 of all of them, as computed by :func:`zlib.crc32`.
-    """
-
-    length: int
-    crc32: int
-
-
-class StagingWriter(_TransactionWriter):
-    """Writes events beside a transaction. They can be merged into it later, or deleted.
-
-    Made by :meth:`Staging.writer`. Its segments are named like those of a separate transaction,
-    ``<segment>#transaction.<staging id>``, but the controller has no record of them. Use it where several
-    attempts may write the same data and only one of them may count.
-
-    Example::
-
-        async with client.begin_transaction("demo/readings") as transaction:
-            staging = client.staging("demo/readings", transaction.txn_id)
-            async with staging.writer() as attempt:
-                await attempt.write_event(b"21.5", "sensor-7")
-            await staging.merge([attempt.staging_id])
-            await transaction.commit()
-
-    :ivar staging_id: identifies the attempt.
-    """
-
-    def __init__(
-        self,
-        core: ClientCore,
-        stream: ScopedStream,
-        segments: Sequence[SegmentWithRange],
-        staging_id: UUID | None = None,
-        *,
-        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
-    ) -> None:
-        self.staging_id: UUID = staging_id or uuid4()
-        super().__init__(core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes)
-        self._opened = False
-        self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}
-        for appender in self._sent:
-            appender.on_first_send = partial(self._count, appender)
-            # Latency does not matter here, because nothing is visible yet. Large blocks cost the least.
-            appender.appends.patient = True
-
-    def _count(self, appender: SegmentAppender, framed: memoryview) -> None:
-        length, crc32 = self._sent[appender]
-        self._sent[appender] = StagedBytes(length + len(framed), zlib.crc32(framed, crc32))
-
-    async def __aenter__(self) -> Self:
-        """Create the segments.
-
-        :raises InvalidArgumentError: the staging id was used before, so its segments hold events of another
-            attempt.
-        """
-        if self._opened:
-            return self
-        appenders = self._appenders()
-
-        async def create(index: int) -> None:
-            appender = appenders[index]
-            metadata = SegmentMetadata(self._core.stores, appender.target)
-            if not await metadata.create():
-                info = await metadata.info()
-                if info.write_offset > 0 or info.is_sealed:
-                    raise InvalidArgumentError(
-                        f"staging segment {appender.target.name} already exists and is not empty: use a new "
-                        "staging id for each attempt",
-                        segment=appender.target.name,
-                    )
-
-        await look_up_all(create, range(len(appenders)))
-        self._opened = True
-        self._start_all()
-        return self
-
-    async def contents(self) -> dict[int, StagedBytes]:
-        """Flush, then return what each segment holds, without empty segments.
-
-        The keys are the segment ids of :attr:`Transaction.segments`: the epoch in them is the transaction's.
-
-        :raises PravegaError: the flush failed.
-        :raises UnexpectedReplyError: a store reports another length for a segment.
-        """
-        await self.flush()
-        for appender, sent in self._sent.items():
-            # It is unknown (-1) until something is acknowledged after a set-up.
-            if appender.appends.segment_length not in (-1, sent.length):
-                raise UnexpectedReplyError(
-                    f"{appender.target.name}: {sent.length} bytes were staged, but the store reports a "
-                    f"segment of {appender.appends.segment_length} bytes",
-                    segment=appender.target.name,
-                )
-        return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}
-
-    async def aclose(self) -> None:
-        """Flush and close. If the flush fails, the writer is closed all the same.
-
-        If this call is cancelled, the writer is closed all the same. It is then unknown whether the events
-        without an acknowledgement are stored.
-
-        :raises PravegaError: the flush failed.
-        """
-        try:
-            if self._error is None and self._opened:
-                with self._core.leaving.noted():
-                    await self.flush()
-        finally:
-            self._stop()
-
-    def __repr__(self) -> str:
-        return (
-            f"<StagingWriter {self.staging_id} of {self.stream}, {state_of(self._opened, self._error)}, "
-            f"{self.events_acknowledged} of {self.events_written} events stored>"
-        )
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.__aenter__().__await__()
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            await self.aclose()
-        else:
-            self._stop()
-            await trio.lowlevel.checkpoint()
