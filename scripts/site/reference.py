@@ -30,7 +30,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Writers, acknowledgements and transactions.",
         (
             "EventWriter", "ResumableWriter", "Ack", "Transaction", "TxnStatus", "StagingWriter",
-            "StagedBytes",
+            "StagedBytes", "MAX_EVENT_BYTES",
         ),
     ),
     "reading": (
@@ -38,7 +38,8 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Reads between two positions, without coordination, and the positions themselves.",
         (
             "StreamReader", "StreamFollower", "EventRangeReader", "RangesReader", "EventBatch",
-            "SegmentRange", "StreamCut", "CutOrder", "EventPointer", "BoundaryIndex", "LeadingPart",
+            "SegmentRange", "StreamCut", "CutOrder", "Bound", "OnTruncated", "EventPointer", "BoundaryIndex",
+            "LeadingPart",
         ),
     ),
     "reader-groups": (
