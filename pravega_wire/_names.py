@@ -12,6 +12,7 @@ from pravega_wire.controller.types import (
 )
 from pravega_wire.errors import PravegaError
 from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
@@ -41,7 +42,7 @@ from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.transaction import Transaction
 from pravega_wire.values.boundaries import BoundaryIndex, LeadingPart
 from pravega_wire.values.config import Credentials, PravegaConfig
-from pravega_wire.values.cuts import LayoutSegment, StreamLayout
+from pravega_wire.values.cuts import Bound, LayoutSegment, OnTruncated, StreamLayout
 from pravega_wire.values.event_time import EventTimeOrder, WatermarkAssigner
 from pravega_wire.values.groups import (
     OnlineReader,
@@ -64,7 +65,9 @@ from pravega_wire.values.positions import (
 from pravega_wire.values.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
+    "MAX_EVENT_BYTES",
     "Ack",
+    "Bound",
     "BoundaryIndex",
     "ByteStreamReader",
     "ByteStreamWriter",
@@ -85,6 +88,7 @@ __all__ = [
     "KeyValueVersion",
     "LayoutSegment",
     "LeadingPart",
+    "OnTruncated",
     "OnlineReader",
     "OnlineReaders",
     "OpenTransaction",

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from pravega_wire import PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire import Bound, OnTruncated, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.archive import Manifest, Observer, Restored, parts
 from pravega_wire.errors import ArchiveError, PravegaError
-from pravega_wire.values.cuts import Bound, OnTruncated
 from spark_adapter.clients import HeldClient
 from spark_adapter.reading.partitions import check_partitions, divided
 from spark_adapter.versions import needs_classic

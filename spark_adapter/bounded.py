@@ -15,9 +15,8 @@ from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
-from pravega_wire import PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire import Bound, OnTruncated, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.sync import DirectReader
-from pravega_wire.values.cuts import Bound, OnTruncated
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.read import check_end, columns_of, config_options, encode_ranges, schema_of
 from spark_adapter.reading.partitions import ranges_to_read

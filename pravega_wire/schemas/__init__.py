@@ -36,7 +36,7 @@ from pravega_wire.schemas.model import (
     SerializationFormat,
     VersionInfo,
 )
-from pravega_wire.schemas.protobuf import ProtobufSchema
+from pravega_wire.schemas.protobuf import ProtobufSchema, message_class
 from pravega_wire.schemas.serializer import (
     DecodedEvent,
     EventSchema,
@@ -68,6 +68,7 @@ __all__ = [
     "SerializationFormat",
     "VersionInfo",
     "WithSchema",
+    "message_class",
 ]
 
 _public.publish(__name__, __all__)

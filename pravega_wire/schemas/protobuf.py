@@ -17,7 +17,7 @@ from pravega_wire.errors import ArgumentTypeError, DecodeError, EncodeError, Inv
 from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
 from pravega_wire.support.checks import check_text
 
-__all__ = ["ProtobufReader", "ProtobufSchema", "ProtobufWriter"]
+__all__ = ["ProtobufReader", "ProtobufSchema", "ProtobufWriter", "message_class"]
 
 _SIZES: Final = {1: 8, 5: 4}
 _VARINT, _LENGTH, _START, _END = 0, 2, 3, 4
@@ -94,8 +94,9 @@ def _file_set(file: FileDescriptor) -> descriptor_pb2.FileDescriptorSet:
 
 
 def message_class(info: SchemaInfo) -> type[Message]:
-    """Make a message class from a schema.
+    """Make a message class from a schema, such as one of a registry whose generated classes a program lacks.
 
+    :param info: a schema of Protobuf.
     :raises DecodeError: the schema cannot be read, or does not contain its message.
     """
     files = descriptor_pb2.FileDescriptorSet()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pravega_wire.errors import (
     DecodeError,
@@ -29,9 +29,12 @@ from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufSchema, Protob
 from pravega_wire.schemas.transport import in_thread
 from pravega_wire.support.checks import check_buffer
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
 __all__ = [
     "DecodedEvent", "EventSchema", "LookUp", "MultiFormatSerializer", "SchemaSerializer", "WithSchema",
-    "combined", "encoding_id_of",
+    "combined", "encoding_id_of", "header_of", "reader_of", "writer_of",
 ]  # fmt: skip
 
 _PROTOCOL: Final = 1
@@ -149,7 +152,7 @@ class SchemaSerializer:
         self._writer: _Writer | None = None
         self._plain: _Reader | None = None
         if prepared.writer is not None:
-            self._writer = _writer_of(prepared.writer)
+            self._writer = writer_of(prepared.writer.info)
         if not prepared.with_header:
             self._plain = _plain_reader(prepared.reader or prepared.writer)
 
@@ -263,7 +266,12 @@ class SchemaSerializer:
     def _reader(self, id: int, encoding: EncodingInfo) -> _Reader:
         known = self._readers.get(id)
         if known is None:
-            known = self._readers[id] = _reader_of(encoding.schema, self._target(encoding.schema))
+            target = self._target(encoding.schema)
+            known = self._readers[id] = reader_of(
+                encoding.schema,
+                None if target is None else target.info,
+                target.message if isinstance(target, ProtobufSchema) else None,
+            )
         return known
 
     def _target(self, written: SchemaInfo) -> EventSchema | None:
@@ -378,15 +386,19 @@ def _same_message(schema: EventSchema | None, written: SchemaInfo) -> ProtobufSc
     return schema if schema.info.type == written.type else None
 
 
-def _writer_of(schema: EventSchema) -> _Writer:
-    if isinstance(schema, AvroSchema):
-        return AvroWriter(schema.info)
-    return JsonWriter() if isinstance(schema, JsonSchema) else ProtobufWriter(schema.info)
+def writer_of(schema: SchemaInfo) -> _Writer:
+    """Return what writes values of a schema."""
+    if schema.format is SerializationFormat.AVRO:
+        return AvroWriter(schema)
+    return JsonWriter() if schema.format is SerializationFormat.JSON else ProtobufWriter(schema)
 
 
-def _reader_of(writer: SchemaInfo, reader: EventSchema | None) -> _Reader:
+def reader_of(writer: SchemaInfo, reader: SchemaInfo | None, message: type[Message] | None = None) -> _Reader:
     """Return what reads events of one schema.
 
+    :param writer: the schema.
+    :param reader: the schema to read them into, or None for the same.
+    :param message: the class of the reader's messages, or None to make one.
     :raises DecodeError: the reader's schema is of another format, or nothing reads this format.
     """
     if reader is not None and reader.format is not writer.format:
@@ -394,17 +406,15 @@ def _reader_of(writer: SchemaInfo, reader: EventSchema | None) -> _Reader:
             f"the event has the format {writer.format}, but it is read with a schema of {reader.format}"
         )
     if writer.format is SerializationFormat.AVRO:
-        return AvroReader(writer, None if reader is None else reader.info)
+        return AvroReader(writer, reader)
     if writer.format is SerializationFormat.JSON:
         return JsonReader()
     if writer.format is SerializationFormat.PROTOBUF:
-        if not isinstance(reader, ProtobufSchema):
-            return ProtobufReader(writer, None)
-        if reader.info.type != writer.type:
+        if reader is not None and reader.type != writer.type:
             raise DecodeError(
-                f"the event is a Protobuf message {writer.type}, but it is read as {reader.info.type}"
+                f"the event is a Protobuf message {writer.type}, but it is read as {reader.type}"
             )
-        return ProtobufReader(reader.info, reader.message)
+        return ProtobufReader(reader or writer, message)
     raise DecodeError(f"the event has the format {writer.format}, for which there is no reader")
 
 

@@ -30,15 +30,16 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Writers, acknowledgements and transactions.",
         (
             "EventWriter", "ResumableWriter", "Ack", "Transaction", "OpenTransaction", "TxnStatus",
-            "StagingWriter", "StagedBytes",
+            "Staging", "StagingWriter", "StagedBytes", "MAX_EVENT_BYTES",
         ),
     ),
     "reading": (
         "Reading events",
         "Reads between two positions, without coordination, and the positions themselves.",
         (
-            "RangesReader", "StreamFollower", "EventBatch", "SegmentRange", "StreamCut", "CutOrder",
-            "EventPointer", "BoundaryIndex", "LeadingPart",
+            "RangesReader", "StreamFollower", "EventBatch",
+            "SegmentRange", "StreamCut", "CutOrder", "Bound", "OnTruncated", "EventPointer", "BoundaryIndex",
+            "LeadingPart",
         ),
     ),
     "reader-groups": (

@@ -25,13 +25,10 @@ from pravega_wire.errors import (
     SchemaNotFoundError,
     UnknownEncodingError,
 )
-from pravega_wire.schemas import EncodingInfo, SchemaInfo, SerializationFormat
-from pravega_wire.schemas.avro import AvroReader, AvroWriter
+from pravega_wire.schemas import EncodingInfo, SchemaInfo, SerializationFormat, message_class
 from pravega_wire.schemas.codecs import compress, decompress
 from pravega_wire.schemas.debezium import DebeziumSerializer
-from pravega_wire.schemas.json_format import JsonReader, JsonWriter
-from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufWriter, message_class
-from pravega_wire.schemas.serializer import encoding_id_of
+from pravega_wire.schemas.serializer import encoding_id_of, reader_of, writer_of
 from pravega_wire.serializers import Serializer
 from pravega_wire.sync import SchemaRegistry
 from spark_adapter.columns.avro import avro_shape, check_units, without_logical_types
@@ -104,7 +101,9 @@ def _shape_of(info: SchemaInfo) -> tuple[Shape, Any]:
 
 
 def _stored(info: SchemaInfo) -> SchemaInfo:
-    """Return an Avro schema whose values are the numbers and bytes that are stored."""
+    """Return a schema; if it is one of Avro, its values are the numbers and bytes that are stored."""
+    if info.format is not SerializationFormat.AVRO:
+        return info
     try:
         return replace(info, data=without_logical_types(info.data.decode()).encode())
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -116,28 +115,10 @@ def _reader(writer: SchemaInfo, reader: SchemaInfo, message: Any) -> Any:
 
     :raises DecodeError: the schemas are of different formats or messages.
     """
-    if writer.format is not reader.format:
-        raise DecodeError(
-            f"the event has the format {writer.format}, but the column is of a schema of {reader.format}"
-        )
-    if reader.format is SerializationFormat.AVRO:
-        found = AvroReader(_stored(writer), _stored(reader))
-        if writer.data != reader.data:
-            check_units(writer.data.decode(), reader.data.decode())
-        return found
-    if reader.format is SerializationFormat.JSON:
-        return JsonReader()
-    if writer.type != reader.type:
-        raise DecodeError(
-            f"the event is a Protobuf message {writer.type}, but the column is of {reader.type}"
-        )
-    return ProtobufReader(reader, message)
-
-
-def _writer(info: SchemaInfo) -> Any:
-    if info.format is SerializationFormat.AVRO:
-        return AvroWriter(_stored(info))
-    return JsonWriter() if info.format is SerializationFormat.JSON else ProtobufWriter(info)
+    found = reader_of(_stored(writer), _stored(reader), message)
+    if reader.format is SerializationFormat.AVRO and writer.data != reader.data:
+        check_units(writer.data.decode(), reader.data.decode())
+    return found
 
 
 class _OpenedSchema:
@@ -146,7 +127,7 @@ class _OpenedSchema:
     def __init__(self, info: SchemaInfo) -> None:
         self.shape, message = _shape_of(info)
         self._reader = _reader(info, info, message)
-        self._writer = _writer(info)
+        self._writer = writer_of(_stored(info))
 
     def decode(self, payload: bytes) -> Any:
         return self._reader.decode(payload, padded=False)
@@ -243,7 +224,7 @@ class _OpenedGroup:
         self._encodings = dict(plan.encodings)
         self._readers: dict[int, Any] = {}
         self._unknown: set[int] = set()
-        self._writer = _writer(plan.info)
+        self._writer = writer_of(_stored(plan.info))
 
     def decode(self, payload: bytes) -> Any:
         id = encoding_id_of(payload)

@@ -6,10 +6,9 @@ import heapq
 from collections.abc import Sequence
 from itertools import pairwise
 
-from pravega_wire import ScopedStream, SegmentRange, StreamCut
+from pravega_wire import OnTruncated, ScopedStream, SegmentRange, StreamCut
 from pravega_wire.support.checks import check_count
 from pravega_wire.sync import PravegaClient
-from pravega_wire.values.cuts import OnTruncated
 from spark_adapter.options.read import MOST_PARTITIONS
 
 __all__ = ["check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Row
 
-from pravega_wire import PravegaConfig, Revision, ScopedStream
+from pravega_wire import MAX_EVENT_BYTES, PravegaConfig, Revision, ScopedStream
 from pravega_wire.errors import EventTooLargeError, FencedError, InvalidArgumentError, PravegaError
-from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import HeldClient
 from spark_adapter.exactly_once.contents import AttemptResult, Contents, dump_contents, load_contents

@@ -119,7 +119,7 @@ def json_value(number: int, note: str) -> Any:
 
 
 def message_of(number: int, note: str) -> Message:
-    from pravega_wire.schemas.protobuf import message_class
+    from pravega_wire.schemas import message_class
 
     return message_class(PROTOBUF.info)(
         device=number,
@@ -157,7 +157,7 @@ def from_java(format: str, text: str) -> Any:
         return from_avro_json(data)
     if format == "Json":
         return json.loads(data)
-    from pravega_wire.schemas.protobuf import message_class
+    from pravega_wire.schemas import message_class
 
     return message_class(PROTOBUF.info).FromString(data)
 

@@ -40,9 +40,9 @@ from pravega_wire.schemas import (
     ProtobufSchema,
     SchemaInfo,
     VersionInfo,
+    message_class,
 )
 from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer
-from pravega_wire.schemas.protobuf import message_class
 from pravega_wire.serializers import FunctionSerializer, JavaSerializer, JsonSerializer
 from spark_adapter import versions
 from spark_adapter.columns import worker
@@ -378,7 +378,8 @@ def test_an_event_of_another_format_is_named() -> None:
     json_schema, avro_schema = JsonSchema("j", {}).info, avro(record("int"))
     decode = group_of(avro_schema, {0: json_schema, 1: avro_schema})
     with pytest.raises(
-        DecodeError, match=r"group 'g'.*event 1 of the batch.*the format Json, but the column"
+        DecodeError,
+        match=r"group 'g'.*event 1 of the batch.*the format Json, but it is read",
     ):
         decode(pa.array([b"\x01\0\0\0\x01\x02", b"\x01\0\0\0\0{}"], pa.binary()))
 

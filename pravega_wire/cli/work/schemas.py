@@ -105,8 +105,7 @@ def _message(schema: Any, value: Any) -> Any:
     """Return a value as the serializer of its schema takes it."""
     from google.protobuf.json_format import ParseDict, ParseError
 
-    from pravega_wire.schemas import ProtobufSchema
-    from pravega_wire.schemas.protobuf import message_class
+    from pravega_wire.schemas import ProtobufSchema, message_class
 
     if not isinstance(schema, ProtobufSchema):
         return value
