@@ -25,7 +25,7 @@ from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
 from pravega_wire.stream.arrow import is_arrow
-from pravega_wire.stream.byte_stream import read_size
+from pravega_wire.stream.byte_stream import given_size, read_size
 from pravega_wire.stream.client import StreamName
 from pravega_wire.stream.event_reader import Event, ReachedCheckpoint
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
@@ -347,6 +347,9 @@ class ByteStreamReaderBase(Closable):
             # They were kept for a cancelled call, which allowed more.
             self._kept.append(found[size:])
         return found[:size]
+
+    async def _read(self, max_bytes: int) -> bytes:
+        return await self._receive_some(given_size(max_bytes))
 
     async def _seek(self, offset: int) -> None:
         await self._call(self._sought, offset)

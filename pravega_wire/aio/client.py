@@ -2369,6 +2369,13 @@ class ByteStreamReader(ByteStreamReaderBase):
         """
         return await self._receive_some(max_bytes)
 
+    async def read(self, max_bytes: int) -> bytes:
+        """Return the next bytes, as :meth:`receive_some` does: the name that files share.
+
+        :param max_bytes: the most bytes to return, at least 1.
+        """
+        return await self._read(max_bytes)
+
     async def seek(self, offset: int) -> None:
         """Continue reading at ``offset``, in bytes from the stream's beginning (truncated bytes included).
 

@@ -42,7 +42,11 @@ _CALL_BYTES = 512
 """Added to the size of each write when deciding whether to let other tasks run, as calls also take time."""
 
 
-def _count(max_bytes: object) -> int:
+def given_size(max_bytes: object) -> int:
+    """The most bytes that a read returns, as a caller gave it.
+
+    :raises InvalidArgumentError: the number is less than 1, or no int.
+    """
     # True would be taken as 1.
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, SupportsIndex):
         raise ArgumentTypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
@@ -57,7 +61,7 @@ def read_size(max_bytes: int | None) -> int:
 
     :raises InvalidArgumentError: the number is less than 1, or no int.
     """
-    return _READ_BYTES if max_bytes is None else _count(max_bytes)
+    return _READ_BYTES if max_bytes is None else given_size(max_bytes)
 
 
 async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
@@ -513,6 +517,13 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             await trio.lowlevel.checkpoint()
             with self._waiters.waiting():
                 return await self._receive(size)
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Return the next bytes, as :meth:`receive_some` does: the name that files share.
+
+        :param max_bytes: the most bytes to return, at least 1.
+        """
+        return await self.receive_some(given_size(max_bytes))
 
     async def _receive(self, size: int) -> bytes:
         await self._open()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 __all__ = ["Opening", "opening"]
 
@@ -41,6 +41,16 @@ class Opening(Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<Opening by {getattr(self._coroutine, '__qualname__', 'a function')}>"
+
+    if not TYPE_CHECKING:  # type checkers know that there are no other attributes
+
+        def __getattr__(self, name: str) -> Any:
+            # Python itself asks for names with an underscore, also before there is a coroutine.
+            hint = ""
+            if not name.startswith("_"):
+                opener = getattr(self._coroutine, "__qualname__", "the function")
+                hint = f"; what {opener}() returns is not open yet: 'await' it, or enter it with 'async with'"
+            raise AttributeError(f"'Opening' object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         return self._coroutine.__await__()

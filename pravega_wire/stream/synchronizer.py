@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -416,6 +416,12 @@ class StateSynchronizer(Generic[S, I, U]):
             return (), b""
         try:
             check_several("updates", given)
+            if isinstance(given, Mapping):
+                # Its keys are never meant.
+                raise ArgumentTypeError(
+                    f"updates must be a list or another iterable, not {type(given).__name__}: "
+                    "put a single one into a list"
+                )
         except ArgumentTypeError as error:
             raise ArgumentTypeError(
                 f"state on {self.stream}: {error.message}", scope=self.stream.scope, stream=self.stream.name

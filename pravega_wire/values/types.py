@@ -267,7 +267,9 @@ class StreamCut:
         except InvalidStreamCutError:
             raise
         except (binascii.Error, zlib.error, OSError, EOFError, ValueError) as error:
-            raise InvalidStreamCutError(f"{shown(text)} is not the text of a stream cut") from error
+            raise InvalidStreamCutError(
+                f"{shown(text)} is not the text of a stream cut, which to_text() returns"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -399,6 +399,7 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
                 spelling for spelling, each in _SPELLINGS.items() if not set(near_uses).isdisjoint(each.uses)
             ]
             near = difflib.get_close_matches(key.lower(), usable, 1)
+            near += [each for each in usable if each.startswith(key.lower())]
             hint = f"; did you mean {_SPELLINGS[near[0]].name!r}?" if near else ""
             raise InvalidArgumentError(f"unknown option {key!r}{hint}")
         if use not in option.uses:

@@ -37,7 +37,14 @@ from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey
 from spark_adapter.options.read import quoted
-from spark_adapter.options.write import Mode, SinkOptions, one_of, require_column, require_exactly_once
+from spark_adapter.options.write import (
+    Mode,
+    SinkOptions,
+    default_ledger,
+    one_of,
+    require_column,
+    require_exactly_once,
+)
 from spark_adapter.versions import needs_classic
 from spark_adapter.writing.partition import RESULT_SCHEMA, PartitionWriter, decode_result
 
@@ -88,8 +95,6 @@ class _Arguments(SinkOptions):
         for column, function in (("event_col", "serializer"), ("routing_key_col", "router")):
             if given[column] is not None and given[function] is not None:
                 raise InvalidArgumentError(f"pass {column} or {function}, not both")
-        if given["mode"] == "exactly_once" and ledger_stream is None:
-            raise InvalidArgumentError("mode 'exactly_once' needs a ledger_stream")
         for_exactly_once = {
             "ledger_stream": ledger_stream is not None,
             "sink_name": given["sink_name"] != "",
@@ -97,8 +102,11 @@ class _Arguments(SinkOptions):
             "event_time_col": given["event_time_col"] is not None,
         }
         require_exactly_once("mode", given["mode"], (name for name, used in for_exactly_once.items() if used))
-        ledger = None if ledger_stream is None else config.resolve(ledger_stream)
-        return cls(config=config, stream=config.resolve(stream), ledger=ledger, **given)
+        target = config.resolve(stream)
+        ledger = None
+        if given["mode"] == "exactly_once":
+            ledger = default_ledger(target) if ledger_stream is None else config.resolve(ledger_stream)
+        return cls(config=config, stream=target, ledger=ledger, **given)
 
 
 _CHOICES = {"mode": Mode, "if_forgotten": IfForgotten, "on_older_checkpoint": OnOlderCheckpoint}
@@ -129,7 +137,6 @@ class ForeachBatchSink:
             PravegaConfig("tcp://localhost:9090", scope="demo"),
             "alerts",
             mode="exactly_once",
-            ledger_stream="alerts-ledger",
             routing_key_col="device",
         )
         query = (
@@ -142,9 +149,9 @@ class ForeachBatchSink:
     :param config: connection settings; they are sent to the workers.
     :param stream: the stream to write to: ``scope/stream``, or a name in the default scope.
     :param mode: ``best_effort``, ``at_least_once`` (default) or ``exactly_once``.
-    :param ledger_stream: stream of one segment in which the sink records its progress
-        (``docs/exactly-once.md``); required for ``exactly_once``. It is created if it does not exist. Several
-        queries may share one.
+    :param ledger_stream: stream of one segment in which ``exactly_once`` records its progress
+        (``docs/exactly-once.md``); default ``<stream>-spark-ledger``, in the scope of ``stream``. It is
+        created if it does not exist. Several queries may share one.
     :param query: name of the query in the ledger. By default it is Spark's id of the streaming query, which
         the checkpoint keeps across restarts. Required if the sink is called outside a streaming query.
     :param sink_name: distinguishes several sinks of one query that write to the same stream. Use the same

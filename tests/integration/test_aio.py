@@ -309,6 +309,8 @@ def test_byte_streams(config: PravegaConfig, run: Callable[[Main], Any]) -> None
                 await reader.seek(5)
                 assert reader.offset == 5
                 assert await reader.receive_some(3) == b"byt"
+                assert await reader.read(1) == b"e"
+                assert reader.offset == 9
 
     run(main)
 

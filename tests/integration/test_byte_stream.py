@@ -37,6 +37,8 @@ async def test_bytes_come_back_in_any_pieces(config: PravegaConfig) -> None:
             await reader.seek(4_999_990)
             assert await reader.receive_some(3) == data[4_999_990:4_999_993]
             assert reader.offset == 4_999_993
+            assert await reader.read(100) == data[4_999_993:]
+            assert await reader.read(100) == b""
             for offset in (-1, len(data) + 1):
                 with pytest.raises(InvalidArgumentError, match=str(offset)):
                     await reader.seek(offset)

@@ -529,6 +529,27 @@ async def test_updates_may_come_from_a_generator(config: PravegaConfig) -> None:
         assert await other.fetch_updates() == 38
 
 
+async def test_a_single_update_that_is_a_mapping_is_refused(config: PravegaConfig) -> None:
+    """Its keys would be written as updates, which no process can apply or take back."""
+    settings: StateFormat[dict[str, int], dict[str, int]] = StateFormat(
+        JsonSerializer(), JsonSerializer(), lambda state, update: state | update
+    )
+    async with open_client(config) as client:
+        await client.create_stream("settings", 1)
+        async with client.state_synchronizer("settings", settings) as shared:
+            await shared.initialize({})
+            single: Any = {"a": 1}
+            with pytest.raises(
+                ArgumentTypeError, match=r"settings: updates must .*not dict: put a single one"
+            ):
+                await shared.update(lambda state: single)
+            with pytest.raises(
+                ArgumentTypeError, match=r"settings: updates must .*not dict: put a single one"
+            ):
+                await shared.update_unconditionally(single)
+            assert await shared.update(lambda state: [{"a": 1}]) == {"a": 1}
+
+
 def test_updates_of_a_blocking_program_may_come_from_a_generator(config: PravegaConfig) -> None:
     numbers: StateFormat[int, int] = StateFormat(
         JsonSerializer(), JsonSerializer(), lambda state, update: state + update

@@ -142,6 +142,7 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     ),
     "byte reader": (lambda c, v: c.byte_stream_reader("t", v), "start", ("0", 1.5, True, -1, None)),
     "follow": (lambda c, v: c.byte_stream_reader("t", follow=v), "follow", ("false", 0, None)),
+    "read": (lambda c, v: c.byte_stream_reader("t").read(v), "max_bytes", (None, "1", 1.5, True, 0, -1)),
     "receive_some": (_receive, "max_bytes", ("1", 1.5, True, 0, -1)),
     "at_once": (lambda c, v: c.read_ranges([], at_once=v), "at_once", COUNTS),
     "max_buffered_bytes": (

@@ -49,6 +49,17 @@ async def test_it_is_entered() -> None:
     assert thing.calls == ["entered", None]
 
 
+async def test_what_is_not_open_yet_says_so() -> None:
+    unopened = Opener().thing("a")
+    with pytest.raises(
+        AttributeError, match=r"'calls'; what Opener\.thing\(\) returns is not open yet: 'await' it"
+    ) as error:
+        unopened.calls  # type: ignore[attr-defined]  # noqa: B018
+    assert error.value.name == "calls"
+    assert not hasattr(unopened, "calls")
+    assert (await unopened).calls == []
+
+
 async def test_it_is_awaited() -> None:
     opener = Opener()
     thing = await opener.thing("a")

@@ -125,6 +125,8 @@ def test_streams_times_and_limits_are_parsed() -> None:
     [
         ({}, "'stream' is required"),
         ({"stream": "a/b", "contoller": "x"}, "did you mean 'controller'"),
+        ({"stream": "a/b", "start": "x"}, "did you mean 'start_stream_cut'"),
+        ({"stream": "a/b", "End": "x"}, "did you mean 'end_stream_cut'"),
         ({"stream": "a/b", "zzzzzzzz": "x"}, "unknown option 'zzzzzzzz'$"),
         ({"stream": "b"}, "has no scope"),
         (
@@ -172,8 +174,8 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "start_stream_cut": f"{CUT},{CUT}"}, "two cuts of the same stream"),
         (
             {"stream": "a/b", "startingOffsets": "yesterday"},
-            "^option 'start_stream_cut': 'yesterday' is not the text of a stream cut; use 'earliest', "
-            "'latest', 'unbounded' or the text of a cut$",
+            r"^option 'start_stream_cut': 'yesterday' is not the text of a stream cut, which to_text\(\) "
+            "returns; use 'earliest', 'latest', 'unbounded' or the text of a cut$",
         ),
         ({"stream": "a/b", "start_stream_cut": CUT, "startingTimestamp": "5"}, "cannot be used together"),
         ({"stream": "a/b", "startingTimestamp": "noon"}, "'noon' is neither a number of milliseconds"),
@@ -244,7 +246,6 @@ def test_option_names_are_unique() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "exactly_once"}, "needs a ledger_stream"),
         ({"mode": "twice"}, "mode 'twice' is not one of"),
         ({"ledger_stream": "l"}, "but the mode is 'at_least_once'"),
         ({"mode": "exactly_once", "ledger_stream": "st"}, "another stream than the one"),
@@ -281,6 +282,14 @@ def test_option_names_are_unique() -> None:
 def test_wrong_sinks_cannot_be_made(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         ForeachBatchSink(CONFIG, "st", **arguments)
+
+
+def test_the_ledger_of_a_sink_has_the_name_that_it_has_for_the_format() -> None:
+    ledgers = [
+        ForeachBatchSink(CONFIG, stream, mode="exactly_once")._options.ledger for stream in ("st", "other/st")
+    ]
+    assert ledgers == [ScopedStream("sc", "st-spark-ledger"), ScopedStream("other", "st-spark-ledger")]
+    assert ForeachBatchSink(CONFIG, "st")._options.ledger is None
 
 
 def test_a_sink_needs_a_configuration() -> None:
