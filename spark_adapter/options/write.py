@@ -97,8 +97,6 @@ def require_exactly_once(setting: str, mode: Mode, names: Iterable[str]) -> None
 class SinkOptions:
     """What both ways to write have: the format and :class:`~spark_adapter.ForeachBatchSink`.
 
-    Each parses its own settings; what the values must be together is checked here.
-
     :ivar config: connection settings.
     :ivar stream: the stream to write to.
     :ivar mode: ``exactly_once``, ``at_least_once`` or ``best_effort``.

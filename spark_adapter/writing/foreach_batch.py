@@ -29,10 +29,7 @@ from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
 from pravega_wire.support.checks import check_callable, check_count, check_flag, check_lease, check_text
 from spark_adapter.clients import HeldClient
 from spark_adapter.exactly_once.contents import AttemptResult
-from spark_adapter.exactly_once.driver import (
-    BatchCommitter,
-    BatchReport,
-)
+from spark_adapter.exactly_once.driver import BatchCommitter, BatchReport
 from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey
@@ -95,13 +92,8 @@ class _Arguments(SinkOptions):
         for column, function in (("event_col", "serializer"), ("routing_key_col", "router")):
             if given[column] is not None and given[function] is not None:
                 raise InvalidArgumentError(f"pass {column} or {function}, not both")
-        for_exactly_once = {
-            "ledger_stream": ledger_stream is not None,
-            "sink_name": given["sink_name"] != "",
-            "new_ledger": given["new_ledger"],
-            "event_time_col": given["event_time_col"] is not None,
-        }
-        require_exactly_once("mode", given["mode"], (name for name, used in for_exactly_once.items() if used))
+        used = {"ledger_stream": ledger_stream is not None, **given}
+        require_exactly_once("mode", given["mode"], (name for name in _ONLY_EXACTLY_ONCE if used[name]))
         target = config.resolve(stream)
         ledger = None
         if given["mode"] == "exactly_once":
@@ -109,6 +101,7 @@ class _Arguments(SinkOptions):
         return cls(config=config, stream=target, ledger=ledger, **given)
 
 
+_ONLY_EXACTLY_ONCE = ("ledger_stream", "sink_name", "new_ledger", "event_time_col")
 _CHOICES = {"mode": Mode, "if_forgotten": IfForgotten, "on_older_checkpoint": OnOlderCheckpoint}
 
 
@@ -313,6 +306,7 @@ class ForeachBatchSink:
     def _open(
         self, spark: SparkSession, key: SinkKey, checkpoint: str | None, run: str, batch_id: int
     ) -> BatchCommitter:
+        options = self._options
         if self._committer is None or self._committed_for != (key, checkpoint, run):
             if checkpoint is not None and _checkpoint_is_temporary(spark, checkpoint):
                 raise InvalidArgumentError(
@@ -325,7 +319,6 @@ class ForeachBatchSink:
                     "either, Spark creates a new checkpoint below spark.sql.streaming.checkpointLocation at "
                     "each start, and a restarted query writes everything again"
                 )
-            options = self._options
             held = HeldClient(options.config)
             assert options.ledger is not None
             revisioned = open_ledger(
