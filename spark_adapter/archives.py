@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pravega_wire import Bound, OnTruncated, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.archive import Manifest, Observer, Restored, parts
 from pravega_wire.errors import ArchiveError, PravegaError
-from spark_adapter.clients import HeldClient
+from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.reading.partitions import check_partitions, divided
 from spark_adapter.versions import needs_classic
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 def archive_stream(
     spark: SparkSession,
-    config: PravegaConfig,
+    config: PravegaConfig | str,
     stream: str | ScopedStream,
     directory: Path | str,
     start: Bound = "earliest",
@@ -56,7 +56,8 @@ def archive_stream(
         print(manifest.events, "events")
 
     :param spark: the Spark session.
-    :param config: connection settings; they are sent to the workers.
+    :param config: connection settings, or the controller's URI as for ``open_client``; they are sent to the
+        workers.
     :param stream: ``scope/stream``, or a name in the default scope.
     :param directory: a directory of its own for the archive; it is created if it does not exist.
     :param start: a cut, its text, ``"earliest"`` or ``"latest"``.
@@ -78,6 +79,7 @@ def archive_stream(
     :raises InvalidStreamCutError: a cut does not belong to the stream.
     :raises InvalidArgumentError: an argument is not valid, or this is a session of Spark Connect.
     """
+    config = settings_of(config)
     _check(spark)
     check_partitions(min_partitions)
     folder = _absolute(directory)
@@ -105,7 +107,7 @@ def archive_stream(
 
 
 def verify_archive(
-    spark: SparkSession, directory: Path | str, config: PravegaConfig, *, compare: bool = False
+    spark: SparkSession, directory: Path | str, config: PravegaConfig | str, *, compare: bool = False
 ) -> Manifest:
     """Check that an archive is complete and undamaged, by one task for each file.
 
@@ -119,7 +121,8 @@ def verify_archive(
 
     :param spark: the Spark session.
     :param directory: the archive's directory, on a file system that the driver and all workers share.
-    :param config: connection settings; nothing is connected to unless ``compare`` is true.
+    :param config: connection settings, or the controller's URI as for ``open_client``; nothing is
+        connected to unless ``compare`` is true.
     :param compare: also read the archived part of the stream again, and compare every event.
     :returns: the manifest.
     :raises ArchiveError: there is no archive, it is not complete, or the directory is not shared.
@@ -127,6 +130,7 @@ def verify_archive(
     :raises ArchiveMismatchError: the stream has other events; ``path`` names the file.
     :raises DataLossError: the archived part of the stream was truncated or deleted.
     """
+    config = settings_of(config)
     _check(spark)
     folder = _absolute(directory)
     manifest = parts.complete_manifest(folder)
@@ -137,7 +141,7 @@ def verify_archive(
 
 def restore_stream(
     spark: SparkSession,
-    config: PravegaConfig,
+    config: PravegaConfig | str,
     directory: Path | str,
     stream: str | ScopedStream,
     *,
@@ -161,7 +165,8 @@ def restore_stream(
         print(restored.written, "events")
 
     :param spark: the Spark session.
-    :param config: connection settings; they are sent to the workers.
+    :param config: connection settings, or the controller's URI as for ``open_client``; they are sent to the
+        workers.
     :param directory: the archive's directory, on a file system that the driver and all workers share.
     :param stream: the stream to write to; it is created if it does not exist.
     :param routing_key: a function from an event to its routing key, which is sent to the workers. It must
@@ -178,6 +183,7 @@ def restore_stream(
     :raises ScaleConflictError: the stream cannot get the segments of an epoch.
     :raises EventTooLargeError: an event has more than 8 MiB.
     """
+    config = settings_of(config)
     _check(spark)
     folder = _absolute(directory)
     written = 0

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from pravega_wire import Bound, OnTruncated, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.sync import DirectReader
-from spark_adapter.clients import HeldClient
+from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import check_end, columns_of, config_options, encode_ranges, schema_of
 from spark_adapter.reading.partitions import ranges_to_read
 from spark_adapter.reading.skip_lost import surviving
@@ -62,7 +62,7 @@ class _ReadEvents:
 @overload
 def read_rdd(
     sc: SparkContext,
-    config: PravegaConfig,
+    config: PravegaConfig | str,
     stream: str | ScopedStream,
     start: Bound = ...,
     end: Bound = ...,
@@ -77,7 +77,7 @@ def read_rdd(
 @overload
 def read_rdd(
     sc: SparkContext,
-    config: PravegaConfig,
+    config: PravegaConfig | str,
     stream: str | ScopedStream,
     start: Bound = ...,
     end: Bound = ...,
@@ -91,7 +91,7 @@ def read_rdd(
 
 def read_rdd(
     sc: SparkContext,
-    config: PravegaConfig,
+    config: PravegaConfig | str,
     stream: str | ScopedStream,
     start: Bound = "earliest",
     end: Bound = "latest",
@@ -116,7 +116,8 @@ def read_rdd(
         print(readings.map(lambda reading: reading["celsius"]).max())
 
     :param sc: the Spark context.
-    :param config: connection settings; they are sent to the workers.
+    :param config: connection settings, or the controller's URI as for ``open_client``; they are sent to the
+        workers.
     :param stream: ``scope/stream``, or a name in the default scope.
     :param start: where to start: a stream cut, its text, ``"earliest"`` or ``"latest"``. It is resolved once,
         by this call.
@@ -139,6 +140,7 @@ def read_rdd(
     :raises InvalidArgumentError: ``sc`` is not a Spark context (Spark Connect has none), or an argument is
         not valid (an ``end`` of ``"earliest"``, for example).
     """
+    config = settings_of(config)
     check_context(sc)
     check_end("end", end)
     with HeldClient(config) as client:
@@ -186,7 +188,7 @@ def register(spark: SparkSession) -> None:
 
 def read_df(
     spark: SparkSession,
-    config: PravegaConfig,
+    config: PravegaConfig | str,
     stream: str | ScopedStream,
     start: Bound = "earliest",
     end: Bound = "latest",
@@ -213,7 +215,8 @@ def read_df(
         frame.selectExpr("cast(event as string)").show()
 
     :param spark: the Spark session.
-    :param config: connection settings; they are sent to the workers.
+    :param config: connection settings, or the controller's URI as for ``open_client``; they are sent to the
+        workers.
     :param stream: ``scope/stream``, or a name in the default scope.
     :param start: as for :func:`read_rdd`.
     :param end: as for :func:`read_rdd`.
@@ -228,6 +231,7 @@ def read_df(
     :raises InvalidArgumentError: there is no such column, or an argument is not valid.
     :raises MissingExtraError: PySpark is older than 4.0, and pandas is not installed.
     """
+    config = settings_of(config)
     check_end("end", end)
     chosen = columns_of("columns", columns)
     name = config.resolve(stream)

@@ -24,7 +24,7 @@ from pravega_wire import (
 )
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
 from spark_adapter.bounded import read_df, register
-from spark_adapter.clients import HeldClient
+from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX
 from spark_adapter.options.read import COLUMNS, columns_of, config_options, quoted, schema_of
 from spark_adapter.versions import needs_data_sources
@@ -132,12 +132,13 @@ class PravegaCatalog:
         spark.sql("SELECT count(*) FROM `demo/readings`").show()
 
     :param spark: the Spark session.
-    :param config: connection settings. Views with ``reads="current"`` hold them as options.
+    :param config: connection settings, or the controller's URI as for ``open_client``. Views
+        with ``reads="current"`` hold them as options.
     """
 
-    def __init__(self, spark: SparkSession, config: PravegaConfig) -> None:
+    def __init__(self, spark: SparkSession, config: PravegaConfig | str) -> None:
         self.spark = spark
-        self.config = config
+        self.config = settings_of(config)
         # By name, in lower case: Spark's names of views do not depend on case.
         self._views: dict[str, tuple[CatalogView, Callable[[], CatalogView]]] = {}
 

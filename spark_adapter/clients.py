@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from pravega_wire import PravegaConfig
-from pravega_wire.errors import PravegaError
+from pravega_wire.errors import ArgumentTypeError, PravegaError
 from pravega_wire.sync import PravegaClient, open_client
 
-__all__ = ["HeldClient", "client_for", "close_clients"]
+__all__ = ["HeldClient", "client_for", "close_clients", "settings_of"]
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,21 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def settings_of(config: PravegaConfig | str) -> PravegaConfig:
+    """Return the configuration that a user gave, or that of the URI, as ``open_client`` does.
+
+    :raises ArgumentTypeError: it is neither.
+    :raises InvalidArgumentError: the URI is malformed.
+    """
+    if isinstance(config, str):
+        return PravegaConfig.from_defaults(controller_uri=config)
+    if not isinstance(config, PravegaConfig):
+        raise ArgumentTypeError(
+            f"config must be a PravegaConfig or the controller's URI, not {type(config).__name__}"
+        )
+    return config
 
 
 class HeldClient:

@@ -14,7 +14,7 @@ from pravega_wire import PravegaConfig, RetentionPolicy, ScalingPolicy, ScopedSt
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
 from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count
 from pravega_wire.sync import PravegaClient
-from spark_adapter.clients import HeldClient
+from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import WRITES, Use, boolean, canonical
 
 __all__ = ["CREATION_OPTIONS", "Creation", "create_if_missing", "ensure_stream"]
@@ -119,7 +119,7 @@ def ensure_stream(
     return made
 
 
-def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **options: object) -> bool:
+def create_if_missing(config: PravegaConfig | str, stream: str | ScopedStream, **options: object) -> bool:
     """Create a stream if it does not exist.
 
     It is for :class:`ForeachBatchSink` and :func:`read_df`, which have no options for that.
@@ -130,7 +130,7 @@ def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **optio
             config, "flights", default_num_segments=4, default_retention_size_bytes=10**9
         )
 
-    :param config: connection settings.
+    :param config: connection settings, or the controller's URI as for ``open_client``.
     :param stream: ``scope/stream``, or a name in the default scope.
     :param options: ``allow_create_scope`` and the options ``default_...`` of a write
         (``docs/spark-writing.md``).
@@ -138,6 +138,7 @@ def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **optio
     :raises InvalidArgumentError: an option is unknown or malformed, or options cannot be used together.
     :raises ScopeNotFoundError: the scope does not exist, and ``allow_create_scope`` is false.
     """
+    config = settings_of(config)
     given = canonical({name: str(value) for name, value in options.items()}, "write")
     for name in given:
         if name not in CREATION_OPTIONS or name == "allow_create_stream":

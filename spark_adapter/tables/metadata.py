@@ -16,7 +16,7 @@ from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, ReaderGroupNotFoundError
 from pravega_wire.sync import PravegaClient
 from pravega_wire.values.naming import epoch_of, number_of, segment_name
-from spark_adapter.clients import HeldClient
+from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import CONNECTION, boolean, canonical, config_of, stream_of
 
 __all__ = ["TABLES", "MetadataTable", "TableRead", "metadata_df"]
@@ -231,7 +231,10 @@ def _place(
 
 
 def metadata_df(
-    spark: SparkSession, config: PravegaConfig, table: str, stream: str | ScopedStream | None = None
+    spark: SparkSession,
+    config: PravegaConfig | str,
+    table: str,
+    stream: str | ScopedStream | None = None,
 ) -> DataFrame:
     """Return a metadata table as a DataFrame. The rows are fetched once, by this call.
 
@@ -241,7 +244,7 @@ def metadata_df(
         segments.select("segment", "length", "sealed").show()
 
     :param spark: the Spark session.
-    :param config: connection settings.
+    :param config: connection settings, or the controller's URI as for ``open_client``.
     :param table: ``StreamInfo``, ``Streams``, ``segments``, ``epochs``, ``transactions`` or ``groups``.
     :param stream: the stream. For ``Streams`` and ``groups`` only its scope is used; default: the
         configuration's default scope.
@@ -249,6 +252,7 @@ def metadata_df(
     :raises StreamNotFoundError: the stream does not exist.
     :raises ScopeNotFoundError: the scope does not exist.
     """
+    config = settings_of(config)
     found = _table(table)
     given = {} if stream is None else {"stream": str(stream)}
     read = TableRead(config, found.name, _place(config, found, given))

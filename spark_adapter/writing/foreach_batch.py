@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
 from pravega_wire.support.checks import check_callable, check_count, check_flag, check_lease, check_text
-from spark_adapter.clients import HeldClient
+from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchCommitter, BatchReport
 from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
@@ -64,7 +64,7 @@ class _Arguments(SinkOptions):
     @classmethod
     def parse(
         cls,
-        config: PravegaConfig,
+        config: PravegaConfig | str,
         stream: str | ScopedStream,
         ledger_stream: str | ScopedStream | None,
         **given: Any,
@@ -73,8 +73,7 @@ class _Arguments(SinkOptions):
 
         :raises InvalidArgumentError: arguments are missing or malformed, or contradict each other.
         """
-        if not isinstance(config, PravegaConfig):
-            raise InvalidArgumentError(f"config must be a PravegaConfig, not {type(config).__name__}")
+        config = settings_of(config)
         for name, choices in _CHOICES.items():
             one_of(name, given[name], choices)
         for name in ("new_ledger", "read_after_write"):
@@ -139,7 +138,8 @@ class ForeachBatchSink:
             .start()
         )
 
-    :param config: connection settings; they are sent to the workers.
+    :param config: connection settings, or the controller's URI as for ``open_client``; they are sent to the
+        workers.
     :param stream: the stream to write to: ``scope/stream``, or a name in the default scope.
     :param mode: ``best_effort``, ``at_least_once`` (default) or ``exactly_once``.
     :param ledger_stream: stream of one segment in which ``exactly_once`` records its progress
@@ -181,7 +181,7 @@ class ForeachBatchSink:
 
     def __init__(
         self,
-        config: PravegaConfig,
+        config: PravegaConfig | str,
         stream: str | ScopedStream,
         *,
         mode: Mode = "at_least_once",

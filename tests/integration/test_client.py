@@ -348,7 +348,7 @@ async def test_transactions(config: PravegaConfig) -> None:
             await txn.write_events([b"one"] * 100, [f"{n}" for n in range(100)])
             await txn.flush()
             assert await txn.status() is TxnStatus.OPEN
-            await txn.ping(30_000)
+            await txn.ping(30)
             assert await all_events(client, "t") == []
             await txn.commit()
         await client.wait_committed("t", txn.txn_id)

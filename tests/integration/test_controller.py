@@ -518,8 +518,8 @@ def test_an_unknown_transaction(config: PravegaConfig) -> None:
     run(config, body)
 
 
-@pytest.mark.parametrize("lease", [10_000, 600_000])
-def test_the_server_takes_the_shortest_and_the_longest_lease(config: PravegaConfig, lease: int) -> None:
+@pytest.mark.parametrize("lease", [10, 600])
+def test_the_server_takes_the_shortest_and_the_longest_lease(config: PravegaConfig, lease: float) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", StreamConfiguration())
         txn = await controller.create_transaction(scope, "s", lease)
@@ -529,8 +529,8 @@ def test_the_server_takes_the_shortest_and_the_longest_lease(config: PravegaConf
     run(config, body)
 
 
-@pytest.mark.parametrize("lease", [9_999, 600_001, 0, -1])
-def test_other_leases_are_refused_before_anything_is_sent(config: PravegaConfig, lease: int) -> None:
+@pytest.mark.parametrize("lease", [9.999, 600.001, 0, -1])
+def test_other_leases_are_refused_before_anything_is_sent(config: PravegaConfig, lease: float) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         with pytest.raises(InvalidArgumentError, match="lease"):
             await controller.create_transaction(scope, "s", lease)
@@ -543,7 +543,7 @@ def test_other_leases_are_refused_before_anything_is_sent(config: PravegaConfig,
 def test_a_lease_that_runs_out(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", StreamConfiguration())
-        txn = await controller.create_transaction(scope, "s", 10_000)
+        txn = await controller.create_transaction(scope, "s", 10)
         await settled(controller, scope, "s", txn.txn_id, TxnStatus.ABORTED)
         assert not await controller.commit_transaction(scope, "s", txn.txn_id)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,10 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
-from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
-from spark_adapter import ForeachBatchSink
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
+from spark_adapter import ForeachBatchSink, create_if_missing, metadata_df, read_df, read_rdd
+from spark_adapter.archives import archive_stream, restore_stream, verify_archive
+from spark_adapter.catalog import PravegaCatalog
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.options.read import (
     COLUMNS,
@@ -292,9 +296,33 @@ def test_the_ledger_of_a_sink_has_the_name_that_it_has_for_the_format() -> None:
     assert ForeachBatchSink(CONFIG, "st")._options.ledger is None
 
 
-def test_a_sink_needs_a_configuration() -> None:
-    with pytest.raises(InvalidArgumentError, match="config must be a PravegaConfig, not str"):
-        ForeachBatchSink("tcp://localhost:9090", "sc/st")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda config: ForeachBatchSink(config, "sc/st"),
+        lambda config: read_df(ANY, config, "sc/st"),
+        lambda config: read_rdd(ANY, config, "sc/st"),
+        lambda config: create_if_missing(config, "sc/st"),
+        lambda config: metadata_df(ANY, config, "segments", "sc/st"),
+        lambda config: PravegaCatalog(ANY, config),
+        lambda config: archive_stream(ANY, config, "sc/st", "/archive"),
+        lambda config: restore_stream(ANY, config, "/archive", "sc/st"),
+        lambda config: verify_archive(ANY, "/archive", config),
+    ],
+)
+def test_a_connection_is_a_configuration_or_an_address(call: Callable[[Any], object]) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"config must be a PravegaConfig or .* URI, not int"):
+        call(9090)
+    with pytest.raises(InvalidArgumentError, match="controller URI 'localhost:nine'"):
+        call("localhost:nine")
+
+
+def test_an_address_means_what_it_means_for_open_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRAVEGA_SCOPE", "sc")
+    expected = PravegaConfig.from_defaults(controller_uri="tcp://example.org:9090")
+    assert expected.scope == "sc"
+    assert ForeachBatchSink("tcp://example.org:9090", "st")._options.config == expected
+    assert PravegaCatalog(ANY, "tcp://example.org:9090").config == expected
 
 
 @pytest.mark.parametrize(
