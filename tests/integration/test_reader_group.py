@@ -893,7 +893,7 @@ async def test_groups_are_created_once(config: PravegaConfig) -> None:
         assert await client.create_reader_group("g", ["s"]) is True
         # Until the first reset 0.13.0 cannot tell a second creation from the first, and the state can.
         assert await client.create_reader_group("g", ["s"]) is False
-        with pytest.raises(ReaderGroupError, match="group_refresh_interval is 3.0, not 0.001"):
+        with pytest.raises(ReaderGroupError, match=r"group_refresh_interval is 3\.0, not 0\.001"):
             await client.create_reader_group(
                 "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_interval=0.001)
             )
