@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from pravega_wire.controller.mapping import NO_TIMESTAMP, txn_message, uuid_of
 from pravega_wire.grpc.status import StatusCode
 from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.testing.memory.metadata import Tables
 from pravega_wire.testing.memory.retention import cut_to_truncate_at
 from pravega_wire.testing.memory.store import SegmentStore
 from pravega_wire.testing.memory.streams import (
@@ -101,10 +102,12 @@ class _Late(Exception):
 class _Scope:
     """A scope.
 
+    :ivar id: id by which its tables are named.
     :ivar unfinished: names of groups whose creation does not end.
     :ivar broken: which of its tables a refused deletion has removed.
     """
 
+    id: UUID
     streams: dict[str, Stream] = field(default_factory=dict)
     groups: dict[str, pb.ReaderGroupConfiguration] = field(default_factory=dict)
     tables: dict[str, pb.KeyValueTableConfig] = field(default_factory=dict)
@@ -134,7 +137,9 @@ class Controller:
         self._clock = clock
         self._random = random
         self.endpoint = endpoint
-        self._scopes: dict[str, _Scope] = {"_system": _Scope()}
+        self._tables = Tables(store)
+        self._scopes: dict[str, _Scope] = {}
+        self._add_scope("_system")
         # Numbers of segments go on when a stream is made again.
         self._first_numbers: dict[tuple[str, str], int] = {}
         self._ended: dict[UUID, tuple[Stream, int]] = {}
@@ -209,8 +214,11 @@ class Controller:
     def _find(self, info: Any) -> Stream | None:
         _given(info.scope, "scope")
         _given(info.stream, "stream")
-        scope = self._scopes.get(info.scope)
-        return None if scope is None else scope.streams.get(info.stream)
+        return self._known(info.scope, info.stream)
+
+    def _known(self, scope: str, stream: str) -> Stream | None:
+        found = self._scopes.get(scope)
+        return None if found is None else found.streams.get(stream)
 
     def _stream(self, info: Any) -> Stream:
         found = self._find(info)
@@ -244,8 +252,18 @@ class Controller:
             return pb.CreateScopeStatus(status="INVALID_SCOPE_NAME")
         if name in self._scopes:
             return pb.CreateScopeStatus(status="SCOPE_EXISTS")
-        self._scopes[name] = _Scope()
+        self._add_scope(name)
         return pb.CreateScopeStatus()
+
+    def _add_scope(self, name: str) -> None:
+        made = self._scopes[name] = _Scope(self._new_id())
+        self._tables.add_scope(name, made.id)
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._random.getrandbits(128), version=4)
+
+    def _remove_scope(self, name: str) -> None:
+        self._tables.remove_scope(name, self._scopes.pop(name).id)
 
     def deleteScope(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
         name = _given(request.scope, "scope")
@@ -258,7 +276,7 @@ class Controller:
             found = {"_readerGroupsInScope": scope.groups, "_kvTablesInScope": scope.tables, "_tags": tagged}
             scope.broken |= {table for table, entries in found.items() if not entries}
             return pb.DeleteScopeStatus(status="SCOPE_NOT_EMPTY")
-        del self._scopes[name]
+        self._remove_scope(name)
         return pb.DeleteScopeStatus()
 
     def deleteScopeRecursive(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
@@ -274,7 +292,7 @@ class Controller:
         for stream in list(scope.streams.values()):
             self._seal(stream)
             self._delete(stream)
-        del self._scopes[request.scope]
+        self._remove_scope(request.scope)
         return pb.DeleteScopeStatus()
 
     def checkScopeExists(self, request: pb.ScopeInfo) -> pb.ExistsResponse:
@@ -309,8 +327,9 @@ class Controller:
         info = config.streamInfo
         first = self._first_numbers.get((info.scope, info.stream), 0)
         parts = even_parts(config.scalingPolicy.minNumSegments, first)
-        made = Stream(info.scope, info.stream, config, [Epoch(0, 0, parts)])
+        made = Stream(self._new_id(), info.scope, info.stream, config, [Epoch(0, 0, parts)])
         scope.streams[info.stream] = made
+        self._tables.add_stream(made, scope.id)
         return made
 
     def _create(self, scope: _Scope, config: pb.StreamConfig) -> Stream:
@@ -400,7 +419,8 @@ class Controller:
 
     def _delete(self, stream: Stream) -> None:
         """Delete a stream, and the one of its watermarks."""
-        streams = self._scopes[stream.scope].streams
+        scope = self._scopes[stream.scope]
+        streams = scope.streams
         for each in (stream, streams.get(f"_MARK{stream.name}")):
             if each is None or streams.get(each.name) is not each:
                 continue
@@ -408,6 +428,7 @@ class Controller:
                 self._delete_segment(_name(each, part))
             last = max(number_of(part.id) for part in each.epoch.parts)
             self._first_numbers[each.scope, each.name] = last + 1
+            self._tables.remove_stream(each, scope.id)
             del streams[each.name]
 
     def _delete_segment(self, name: str) -> None:
@@ -576,8 +597,10 @@ class Controller:
         epoch = stream.epoch.reference
         txn_id = UUID(int=(epoch << 96) | self._random.getrandbits(96))
         now = self._now()
-        txn = Transaction(txn_id, epoch, _TXN.OPEN, now + lease, now + min(_LEASES * lease, _DAY))
+        latest = now + min(_LEASES * lease, _DAY)
+        txn = Transaction(txn_id, epoch, _TXN.OPEN, now, now + lease, latest)
         stream.transactions[txn_id] = txn
+        self._tables.add_transaction(stream, txn)
         parts = [
             Part(generalized_segment_id(each.id, txn_id), each.low, each.high) for each in stream.epoch.parts
         ]
@@ -613,8 +636,10 @@ class Controller:
         # A job that comes too late for a shorter lease would keep it alive.
         sooner = self._now() + request.lease < txn.expires
         txn.expires = self._now() + request.lease
+        stream = self._stream(request.streamInfo)
+        self._tables.add_transaction(stream, txn)
         if sooner:
-            self._watch(self._stream(request.streamInfo), txn)
+            self._watch(stream, txn)
         return pb.PingTxnStatus()
 
     def commitTransaction(self, request: pb.TxnRequest) -> pb.TxnStatus:
@@ -626,6 +651,7 @@ class Controller:
             txn.state = _TXN.COMMITTING
             if request.timestamp != NO_TIMESTAMP:
                 txn.writer, txn.time = request.writerId, request.timestamp
+            self._tables.add_transaction(stream, txn)
             # The order of commits is that of these requests.
             stream.transactions[txn.id] = stream.transactions.pop(txn.id)
             self._soon(stream, lambda: self._commit_waiting(stream))
@@ -641,6 +667,7 @@ class Controller:
 
     def _begin_abort(self, stream: Stream, txn: Transaction) -> None:
         txn.state = _TXN.ABORTING
+        self._tables.add_transaction(stream, txn)
 
         def end() -> None:
             for part in stream.epochs[txn.epoch].parts:
@@ -652,6 +679,7 @@ class Controller:
     def _end_transaction(self, stream: Stream, txn: Transaction, state: pb.TxnState.State) -> None:
         txn.state = state
         self._ended[txn.id] = stream, state
+        self._tables.remove_transaction(stream, txn)
 
     def _commit_waiting(self, stream: Stream) -> None:
         """Commit the transactions of the first one's epoch that wait."""
@@ -730,12 +758,10 @@ class Controller:
 
     def _mark(self, stream: Stream) -> None:
         """Write a watermark if there is a new one, and look again later."""
-        segment = self._store.segments.get(f"{stream.scope}/_MARK{stream.name}/0.#epoch.0")
-        marks = self._scopes.get(stream.scope, _Scope()).streams.get(f"_MARK{stream.name}")
-        if marks is not None:
-            segment = self._store.segments.get(_name(marks, marks.epoch.parts[0].id))
-        if segment is None or segment.sealed or not stream.marks:
+        marks = self._known(stream.scope, f"_MARK{stream.name}")
+        if self._known(stream.scope, stream.name) is not stream or marks is None or not stream.marks:
             return
+        segment = self._store.segment(_name(marks, marks.epoch.parts[0].id))
         next_watermark(self._store, stream, segment, self._now())
         if stream.marks:
             self._at(self._now() + _MARKS_EVERY, lambda: self._mark(stream))
@@ -754,7 +780,7 @@ class Controller:
         if found is not None:
             return pb.CreateReaderGroupResponse(config=found)
         if not request.readerGroupId or UUID(request.readerGroupId).int == 0:
-            request.readerGroupId = str(UUID(int=self._random.getrandbits(128), version=4))
+            request.readerGroupId = str(self._new_id())
         scope.groups[name] = request
         self._subscribe(scope, request)
         self._create(scope, _fixed(request.scope, f"_RG{name}", rollover=_STATE_ROLLOVER))
@@ -856,7 +882,7 @@ class Controller:
 
     def _retain(self, stream: Stream) -> None:
         """Record where the stream ends, drop what its policy does not keep, and come back later."""
-        known = self._scopes.get(stream.scope, _Scope()).streams.get(stream.name)
+        known = self._known(stream.scope, stream.name)
         if known is not stream or stream.sealed or not stream.config.retentionPolicy.retentionType:
             return
         now = self._now()

@@ -64,6 +64,7 @@ class Transaction:
 
     :ivar epoch: the epoch that its id names.
     :ivar state: one of the values of ``TxnState.State``.
+    :ivar began: time at which it began, in milliseconds.
     :ivar expires: time at which its lease ends, in milliseconds.
     :ivar latest: time after which no lease is extended.
     :ivar writer: name of the writer whose time a commit notes, or empty.
@@ -73,6 +74,7 @@ class Transaction:
     id: UUID
     epoch: int
     state: pb.TxnState.State
+    began: int
     expires: int
     latest: int
     writer: str = ""
@@ -109,6 +111,7 @@ def reduced(ranges: Iterable[Range]) -> list[Range]:
 class Stream:
     """A stream.
 
+    :ivar id: id by which its tables are named.
     :ivar epochs: all epochs; the last ones may not be active so far.
     :ivar active: number of the active epoch.
     :ivar ended: segment id to the epoch in which it is not any more.
@@ -123,6 +126,7 @@ class Stream:
     :ivar unfinished: whether its creation was not finished.
     """
 
+    id: UUID
     scope: str
     name: str
     config: pb.StreamConfig
