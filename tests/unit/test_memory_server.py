@@ -338,6 +338,25 @@ def test_retention(alone: World, policy: pb.RetentionPolicy, kept: int) -> None:
     assert alone.head() == {0: segment.start}
 
 
+def test_scaling_by_policy(alone: World) -> None:
+    scaling = pb.ScalingPolicy(
+        scaleType="BY_RATE_IN_KBYTES_PER_SEC", targetRate=10, scaleFactor=2, minNumSegments=1
+    )
+    request = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=scaling)
+    alone.call("createStream", request, pb.CreateStreamStatus)
+    for _ in range(15 * 6):
+        alone.append(bytes(10 * 1024 * 20))
+        alone.wait(10)
+        if len(alone.segments()) > 1:
+            break
+    assert alone.segments() == [(1 << 32) | 1, (1 << 32) | 2]
+    # Without traffic both become cold.
+    alone.wait(60 * 60)
+    assert alone.segments() == [(2 << 32) | 3]
+    alone.wait(60 * 60)
+    assert len(alone.segments()) == 1
+
+
 def test_watermarks(alone: World) -> None:
     alone.create(2)
 

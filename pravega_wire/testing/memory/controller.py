@@ -7,11 +7,11 @@ between; everything else is done at once.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import count
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -24,7 +24,8 @@ from pravega_wire.grpc.status import StatusCode
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing.memory.metadata import Tables
 from pravega_wire.testing.memory.retention import cut_to_truncate_at
-from pravega_wire.testing.memory.store import SegmentStore
+from pravega_wire.testing.memory.scaling import TICK, count, next_scale, watch
+from pravega_wire.testing.memory.store import EVENT_COUNT, SegmentStore
 from pravega_wire.testing.memory.streams import (
     Epoch,
     NotFound,
@@ -144,7 +145,7 @@ class Controller:
         self._first_numbers: dict[tuple[str, str], int] = {}
         self._ended: dict[UUID, tuple[Stream, int]] = {}
         self._jobs: list[tuple[int, int, Stream | None, Callable[[], None]]] = []
-        self._order = count()
+        self._order = itertools.count()
 
     # --- calls and time -------------------------------------------------------------------------
 
@@ -341,9 +342,16 @@ class Controller:
         if not made.name.startswith("_MARK"):
             marks = _fixed(made.scope, name)
             self._create_segments(self._new_stream(scope, marks), scope.streams[name].epoch.parts)
-        if config.retentionPolicy.retentionType:
-            self._at(self._now() + _RETENTION_EVERY, lambda: self._retain(made))
+        self._follow_policies(made, pb.StreamConfig())
         return made
+
+    def _follow_policies(self, stream: Stream, before: pb.StreamConfig) -> None:
+        """Begin what the policies of a stream's configuration need, if that before did not need it."""
+        now = self._now()
+        if stream.config.retentionPolicy.retentionType and not before.retentionPolicy.retentionType:
+            self._at(now + _RETENTION_EVERY, lambda: self._retain(stream))
+        if stream.config.scalingPolicy.scaleType and not before.scalingPolicy.scaleType:
+            self._at(now, lambda: self._watch_traffic(stream))
 
     def _create_segments(self, stream: Stream, parts: Iterable[Part]) -> None:
         scaling = stream.config.scalingPolicy
@@ -362,9 +370,8 @@ class Controller:
         if stream.sealed:
             return pb.UpdateStreamStatus(status="STREAM_SEALED")
         self._check_free(stream)
-        if request.retentionPolicy.retentionType and not stream.config.retentionPolicy.retentionType:
-            self._at(self._now() + _RETENTION_EVERY, lambda: self._retain(stream))
-        stream.config = request
+        before, stream.config = stream.config, request
+        self._follow_policies(stream, before)
         tags = set(request.tags.tag)
         if "_tags" in self._scopes[stream.scope].broken and tags != stream.tags:
             stream.stuck = True
@@ -577,6 +584,22 @@ class Controller:
         self._soon(stream, end)
         return new
 
+    def _watch_traffic(self, stream: Stream) -> None:
+        """Look how much is written to a stream, scale it if its policy wants it, and come back later."""
+        known = self._known(stream.scope, stream.name)
+        if known is not stream or stream.sealed or not stream.config.scalingPolicy.scaleType:
+            return
+        now = self._now()
+        for part in stream.parts:
+            total = count(stream, self._store.segment(_name(stream, part.id)))
+            watch(stream, part, total, now)
+        busy = stream.stuck or len(stream.epochs) > stream.active + 1
+        wanted = None if busy else next_scale(stream, now)
+        if wanted is not None:
+            parts, ranges = wanted
+            self._begin_scale(stream, [each.id for each in parts], ranges)
+        self._at(now + TICK, lambda: self._watch_traffic(stream))
+
     def checkScale(self, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
         stream = self._find(request.streamInfo)
         if stream is None or request.epoch > stream.active:
@@ -708,8 +731,14 @@ class Controller:
             for part in epoch.parts:
                 source = self._store.segments.get(_txn_name(stream, part, txn.id))
                 target = self._store.segments.get(_name(stream, part.id))
-                if source is not None and target is not None:
-                    position[part.id] = self._store.merge(target, source)
+                if source is None or target is None:
+                    continue
+                if stream.config.scalingPolicy.scaleType == pb.ScalingPolicy.BY_RATE_IN_EVENTS_PER_SEC:
+                    rates = stream.rates.get(part.id)
+                    if rates is not None:
+                        # A merge does not count events in the segment.
+                        rates.count -= source.attributes.get(EVENT_COUNT, 0)
+                position[part.id] = self._store.merge(target, source)
             self._end_transaction(stream, txn, _TXN.COMMITTED)
             if txn.writer:
                 self._note(stream, txn.writer, txn.time, position)

@@ -13,7 +13,10 @@ from uuid import UUID
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.values.naming import epoch_of, number_of, segment_id
 
-__all__ = ["Epoch", "NotFound", "Part", "Stream", "Transaction", "WriterMark", "even_parts", "reduced"]
+__all__ = [
+    "Epoch", "NotFound", "Part", "Range", "Rates", "Stream", "Transaction", "WriterMark", "even_parts",
+    "reduced",
+]  # fmt: skip
 
 Cut = Mapping[int, int]
 Range = tuple[float, float]
@@ -91,6 +94,28 @@ class WriterMark:
     behind_since: int | None = None
 
 
+@dataclass(slots=True)
+class Rates:
+    """The traffic of a segment of a stream that scales by itself. Times are in milliseconds.
+
+    :ivar began: since when it is watched.
+    :ivar looked: when it was looked at last.
+    :ivar reported: when the last decision about it was made.
+    :ivar count: what was counted by then.
+    :ivar averages: the rates per second, over several windows.
+    :ivar asked: when a scale of it was asked for last.
+    :ivar cold_until: until when it counts as one without much traffic.
+    """
+
+    began: int
+    looked: int
+    reported: int
+    count: float
+    averages: list[float] = field(default_factory=lambda: [0.0] * 4)
+    asked: int = 0
+    cold_until: int = 0
+
+
 def even_parts(count: int, first: int) -> tuple[Part, ...]:
     """Divide the key space evenly among segments with the numbers from ``first`` on."""
     return tuple(Part(first + each, each / count, (each + 1) / count) for each in range(count))
@@ -119,6 +144,7 @@ class Stream:
     :ivar cut: where it was truncated last.
     :ivar lengths: segment id to the length of a sealed segment.
     :ivar marks: the writers that have noted a time.
+    :ivar rates: the traffic of segments, if it scales by itself.
     :ivar subscribers: reader groups that hold back its retention, and the cut that each has reported.
     :ivar kept_cuts: cuts that were recorded for retention: the time in milliseconds, the size of the stream
         up to the cut, and the cut.
@@ -138,6 +164,7 @@ class Stream:
     lengths: dict[int, int] = field(default_factory=dict)
     transactions: dict[UUID, Transaction] = field(default_factory=dict)
     marks: dict[str, WriterMark] = field(default_factory=dict)
+    rates: dict[int, Rates] = field(default_factory=dict)
     subscribers: dict[str, dict[int, int]] = field(default_factory=dict)
     kept_cuts: list[tuple[int, int, dict[int, int]]] = field(default_factory=list)
     sealed: bool = False
