@@ -95,8 +95,9 @@ def standalone(
         ``"containers"``, ``"jars"``, or ``"memory"`` (one of this package's own code, in a thread of this
         process, which starts at once; see ``docs/memory-server.md``); default: the first but the last of
         these that is available.
-    :param memory: heap size of the Java process; no effect on a server at an address.
-    :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address.
+    :param memory: heap size of the Java process; no effect on a server at an address or in memory.
+    :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address or in
+        memory.
     :param tls: whether to use TLS, with new certificates whose authority :meth:`PravegaServer.config` trusts.
         Only servers from the published jars support it.
     :param auth: whether to require authentication, with a new account that :meth:`PravegaServer.config`
