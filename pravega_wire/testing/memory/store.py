@@ -1,11 +1,13 @@
 """A segment store in memory, without I/O: commands in, replies out.
 
-It answers as a 0.13.0 store does, also where that store does badly (``docs/protocol/unforgiving.md``), except
-that it does everything at once: a command is carried out before the next one is taken.
+It answers as a 0.13.0 store does, also where that store does badly (``docs/protocol/unforgiving.md``). Each
+command is carried out before the next one is taken; but blocks, which a real store keeps for a while, may be
+stored when whoever drives it says so.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -86,6 +88,8 @@ class Segment:
     :ivar attributes: attributes that are set; :data:`NULL` for one that is known not to be.
     :ivar table: the entries, if it is a table segment.
     :ivar waiting: reads at its end.
+    :ivar pending: blocks that were received and not stored so far.
+    :ivar sealing: whether it takes nothing new; it is sealed when what came before is stored.
     """
 
     name: str
@@ -96,6 +100,8 @@ class Segment:
     attributes: dict[UUID, int] = field(default_factory=dict)
     table: Table | None = None
     waiting: list[tuple[StoreConnection, c.ReadSegment]] = field(default_factory=list, repr=False)
+    pending: deque[_Block] = field(default_factory=deque, repr=False)
+    sealing: bool = False
 
     @property
     def length(self) -> int:
@@ -115,9 +121,11 @@ class SegmentStore:
 
     :param clock: returns seconds since 1970.
     :param random: for the names of transient segments.
+    :param at_once: whether blocks are stored when they are received; otherwise by :meth:`store_next`.
     """
 
-    def __init__(self, clock: Callable[[], float], random: Random) -> None:
+    def __init__(self, clock: Callable[[], float], random: Random, *, at_once: bool = True) -> None:
+        self.at_once = at_once
         self._clock = clock
         self._random = random
         self.segments: dict[str, Segment] = {}
@@ -203,16 +211,24 @@ class SegmentStore:
             raise Sealed
         if at is not None and at != segment.length:
             raise BadOffset(segment.length)
-        self.set_attributes(segment, attributes)
+        self._set_attributes(segment, attributes)
         segment.data += data
         segment.modified = self._now()
         if data:
             self._wake(segment)
 
+    def store_next(self, segment: Segment) -> None:
+        """Come to the next block that was received for a segment."""
+        block = segment.pending.popleft()
+        block.connection.store(segment, block)
+
     def set_attributes(self, segment: Segment, updates: Iterable[c.AttributeUpdate]) -> None:
         """Change attributes, all or none."""
-        if segment.sealed:
+        if segment.sealing:
             raise Sealed
+        self._set_attributes(segment, updates)
+
+    def _set_attributes(self, segment: Segment, updates: Iterable[c.AttributeUpdate]) -> None:
         new: dict[UUID, int] = {}
         for each in updates:
             key, value = each.attribute_id, each.new_value
@@ -232,10 +248,19 @@ class SegmentStore:
             new[key] = value
         segment.attributes |= new
 
+    def begin_sealing(self, segment: Segment) -> None:
+        """Take nothing new for a segment."""
+        if segment.sealing:
+            raise Sealed
+        segment.sealing = True
+
     def seal(self, segment: Segment) -> None:
-        """Seal a segment, which ends the reads at its end."""
+        """Seal a segment when what was received for it is stored; that ends the reads at its end."""
         if segment.sealed:
             raise Sealed
+        segment.sealing = True
+        while segment.pending:
+            self.store_next(segment)
         segment.sealed = True
         segment.modified = self._now()
         for connection, read in segment.waiting:
@@ -277,12 +302,41 @@ class SegmentStore:
             connection.read(segment, read, waited=True)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Session:
-    """What a connection knows of a writer on a segment. :ivar acked: the number acknowledged last."""
+    """What a connection knows of a writer on a segment.
+
+    :ivar last: number of the last block that was received.
+    :ivar acked: the number acknowledged last.
+    :ivar failed: whether a block was refused; those after it are not stored.
+    """
 
     last: int
     acked: int
+    failed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A block that was received.
+
+    :ivar before: the number that has to be stored when it is.
+    :ivar number: its number.
+    :ivar count: how many events it has.
+    :ivar at: length that the segment must have, or None.
+    :ivar refused: whether it came too late.
+    """
+
+    connection: StoreConnection
+    session: _Session
+    writer_id: UUID
+    request: int
+    before: int
+    number: int
+    count: int
+    data: bytes
+    at: int | None
+    refused: bool
 
 
 class StoreConnection:
@@ -327,8 +381,9 @@ class StoreConnection:
             self._cut()
 
     def _cut(self) -> None:
-        self.lost()
-        self._close()
+        if not self._closed:
+            self.lost()
+            self._close()
 
     def _carry_out(self, command: Any) -> None:
         if self._block is not None and isinstance(command, _BETWEEN):
@@ -372,35 +427,54 @@ class StoreConnection:
         if session is None or count < 1 or number < max(last, session.last):
             raise _Cut
         self._writers[writer_id] = name, number
-        updates = [
-            # The same number again is stored again, and not acknowledged.
-            c.AttributeUpdate(writer_id, 4, number, session.last),
-            c.AttributeUpdate(EVENT_COUNT, 3, count, 0),
-        ]
-        request = command.request_id
-        try:
-            segment = self._store.segment(name)
-            self._store.append(segment, data, attributes=updates, at=at)
-        except BadOffset:
-            self.send(c.ConditionalCheckFailed(writer_id, number, request))
-            return
-        except Missing:
-            del self._sessions[name, writer_id]
+        segment = self._store.segments.get(name)
+        if segment is None:
             with suppress(Missing):
                 self._store.merged(name)
-                raise _Cut from None
-            self.send(c.NoSuchSegment(request, name))
-            return
-        except Sealed:
+                raise _Cut
             del self._sessions[name, writer_id]
-            self.send(c.SegmentIsSealed(request, name, offset=number))
+            self.send(c.NoSuchSegment(command.request_id, name))
             return
+        block = _Block(
+            self, session, writer_id, command.request_id, session.last, number, count, data, at,
+            segment.sealing,
+        )  # fmt: skip
+        session.last = number
+        segment.pending.append(block)
+        if self._store.at_once:
+            self._store.store_next(segment)
+
+    def store(self, segment: Segment, block: _Block) -> None:
+        """Store a block, and say so, unless one before it was refused."""
+        session, writer_id, number, request = block.session, block.writer_id, block.number, block.request
+        if session.failed:
+            return
+        updates = [
+            # The same number again is stored again, and not acknowledged.
+            c.AttributeUpdate(writer_id, 4, number, block.before),
+            c.AttributeUpdate(EVENT_COUNT, 3, block.count, 0),
+        ]
+        try:
+            if block.refused:
+                raise Sealed
+            self._store.append(segment, block.data, attributes=updates, at=block.at)
+        except BadOffset:
+            session.last = block.before
+            self.send(c.ConditionalCheckFailed(writer_id, number, request))
+        except Sealed:
+            session.failed = True
+            if self._sessions.get((segment.name, writer_id)) is session:
+                # Another block would break the connection.
+                del self._sessions[segment.name, writer_id]
+            self.send(c.SegmentIsSealed(request, segment.name, offset=number))
         except BadAttribute:
+            session.failed = True
             self.send(c.InvalidEventNumber(writer_id, request, event_number=number))
-            raise _Cut from None
-        before, session.last, session.acked = session.acked, number, number
-        if before < number:
-            self.send(c.DataAppended(writer_id, number, before, request, segment.length))
+            self._cut()
+        else:
+            before, session.acked = session.acked, number
+            if before < number:
+                self.send(c.DataAppended(writer_id, number, before, request, segment.length))
 
     def read(self, segment: Segment, command: c.ReadSegment, *, waited: bool = False) -> None:
         """Answer a read, or keep it until there is something to answer.
