@@ -253,6 +253,17 @@ def test_entries_of_a_table_that_is_compacted(world: World, link: Link) -> None:
     assert isinstance(put(b"kept", b"new", place.version), c.TableEntriesUpdated)
 
 
+def group(**more: Any) -> pb.ReaderGroupConfiguration:
+    return pb.ReaderGroupConfiguration(
+        scope="s",
+        readerGroupName="g",
+        readerGroupId=str(UUID(int=1)),
+        maxOutstandingCheckpointRequest=1,
+        startingStreamCuts=[pb.StreamCut(streamInfo=STREAM)],
+        **more,
+    )
+
+
 # --- the controller -------------------------------------------------------------------------------
 
 
@@ -385,7 +396,7 @@ def test_a_refused_deletion_breaks_a_scope(alone: World) -> None:
     alone.create()
     refused = alone.call("deleteScope", pb.ScopeInfo(scope="s"), pb.DeleteScopeStatus)
     assert refused.status == pb.DeleteScopeStatus.SCOPE_NOT_EMPTY
-    (answer,) = alone.ask("createReaderGroup", pb.ReaderGroupConfiguration(scope="s", readerGroupName="g"))
+    (answer,) = alone.ask("createReaderGroup", group())
     assert answer.code is StatusCode.NOT_FOUND
     assert "/_tables/s/" in answer.text
     tagged = pb.StreamConfig(streamInfo=STREAM, tags=pb.Tags(tag=["a"]))
@@ -394,11 +405,7 @@ def test_a_refused_deletion_breaks_a_scope(alone: World) -> None:
 
 
 def test_a_group_with_a_missing_stream_is_never_made(alone: World) -> None:
-    cut = pb.StreamCut(streamInfo=STREAM)
-    group = pb.ReaderGroupConfiguration(
-        scope="s", readerGroupName="g", retentionType=1, startingStreamCuts=[cut]
-    )
-    assert alone.ask("createReaderGroup", group) == []
+    assert alone.ask("createReaderGroup", group(retentionType=1)) == []
 
 
 def test_an_unknown_call(alone: World) -> None:

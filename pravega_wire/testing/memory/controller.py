@@ -377,10 +377,22 @@ class Controller:
             stream.stuck = True
             raise _Never
         stream.tags = tags
+        policy = request.scalingPolicy
+        active, wanted = len(stream.parts), policy.minNumSegments
+        if active < wanted or (active > wanted and policy.scaleType == pb.ScalingPolicy.FIXED_NUM_SEGMENTS):
+            ranges = [(each.low, each.high) for each in even_parts(wanted, 0)]
+            self._begin_scale(stream, [each.id for each in stream.parts], ranges)
+            self._settle(stream)
+        for each in stream.parts:
+            segment = self._store.segment(_name(stream, each.id))
+            self._store.set_policy(segment, policy.scaleType, policy.targetRate)
         return pb.UpdateStreamStatus()
 
     def getStreamConfiguration(self, request: pb.StreamInfo) -> pb.StreamConfig:
-        return self._stream(request).config
+        config = self._stream(request).config
+        # There always are some, if only none.
+        config.tags.SetInParent()
+        return config
 
     def checkStreamExists(self, request: pb.StreamInfo) -> pb.ExistsResponse:
         found = self._find(request)
@@ -467,6 +479,9 @@ class Controller:
     # --- segments and cuts ----------------------------------------------------------------------
 
     def getCurrentSegments(self, request: pb.StreamInfo) -> pb.SegmentRanges:
+        if not request.stream:
+            # Another status than for other calls (observed).
+            raise _Failed(StatusCode.UNKNOWN, "stream: argument is null or empty")
         stream = self._stream(request)
         return pb.SegmentRanges(segmentRanges=_ranges(stream, stream.parts))
 
@@ -531,6 +546,10 @@ class Controller:
                 return False
         except (NotFound, IndexError, ValueError):
             return False
+        if min(cut.values()) < 0:
+            # No store truncates a segment at a negative offset, and the workflow tries for ever (observed).
+            stream.stuck = True
+            raise _Never
         gone = [part.id for part in stream.between(stream.cut, cut) if part.id not in cut]
         stream.cut = cut
         for each, offset in cut.items():
@@ -798,8 +817,8 @@ class Controller:
     # --- reader groups --------------------------------------------------------------------------
 
     def createReaderGroup(self, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
-        name = request.readerGroupName
-        if not _NAME.match(name) or len(name) > _MAX_NAME:
+        name, group_id = request.readerGroupName, _checked(request)
+        if not _USER_NAME.match(name) or len(name) > _MAX_NAME:
             return pb.CreateReaderGroupResponse(status="INVALID_RG_NAME")
         scope = self._scopes.get(request.scope)
         if scope is None:
@@ -808,7 +827,7 @@ class Controller:
         found = scope.groups.get(name)
         if found is not None:
             return pb.CreateReaderGroupResponse(config=found)
-        if not request.readerGroupId or UUID(request.readerGroupId).int == 0:
+        if group_id.int == 0:
             request.readerGroupId = str(self._new_id())
         scope.groups[name] = request
         self._subscribe(scope, request)
@@ -846,16 +865,18 @@ class Controller:
     def getReaderGroupConfig(self, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
         found = self._group(request.scope, request.readerGroup)
         if found is None:
-            return pb.ReaderGroupConfigResponse(status="RG_NOT_FOUND")
+            empty = pb.ReaderGroupConfiguration()
+            return pb.ReaderGroupConfigResponse(status="RG_NOT_FOUND", config=empty)
         return pb.ReaderGroupConfigResponse(config=found)
 
     def updateReaderGroup(self, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
+        _checked(request)
         scope = self._scope_of(request.scope)
         found = self._group(request.scope, request.readerGroupName)
         if found is None:
             return pb.UpdateReaderGroupResponse(status="RG_NOT_FOUND")
         if (request.generation, request.readerGroupId) != (found.generation, found.readerGroupId):
-            return pb.UpdateReaderGroupResponse(status="INVALID_CONFIG")
+            return pb.UpdateReaderGroupResponse(status="INVALID_CONFIG", generation=request.generation)
         request.generation += 1
         scope.groups[request.readerGroupName] = request
         self._subscribe(scope, request)
@@ -881,27 +902,33 @@ class Controller:
 
     def listSubscribers(self, request: pb.StreamInfo) -> pb.SubscribersResponse:
         stream = self._find(request)
+        self._scope_of(request.scope)
         if stream is None:
             return pb.SubscribersResponse(status="STREAM_NOT_FOUND")
         return pb.SubscribersResponse(subscribers=stream.subscribers)
 
     def updateSubscriberStreamCut(self, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:
         stream = self._find(request.streamCut.streamInfo)
+        self._scope_of(request.streamCut.streamInfo.scope)
         if stream is None:
             return pb.UpdateSubscriberStatus(status="STREAM_NOT_FOUND")
         scope, _, name = request.subscriber.partition("/")
         known = self._scopes.get(scope)
         group = None if known is None else known.groups.get(name)
-        if group is None or request.subscriber not in stream.subscribers:
+        if (
+            group is None
+            or group.readerGroupId != request.readerGroupId
+            or request.subscriber not in stream.subscribers
+        ):
             return pb.UpdateSubscriberStatus(status="SUBSCRIBER_NOT_FOUND")
-        if (request.generation, request.readerGroupId) != (group.generation, group.readerGroupId):
+        if request.generation != group.generation:
             return pb.UpdateSubscriberStatus(status="GENERATION_MISMATCH")
         cut = dict(request.streamCut.cut)
         before = stream.subscribers[request.subscriber]
         try:
             valid = stream.is_valid(cut) and (not before or stream.is_at_or_after(cut, before))
         except (NotFound, IndexError, ValueError):
-            valid = False
+            return pb.UpdateSubscriberStatus(status="FAILURE")
         if not valid:
             return pb.UpdateSubscriberStatus(status="STREAM_CUT_NOT_VALID")
         stream.subscribers[request.subscriber] = cut
@@ -918,7 +945,7 @@ class Controller:
         end = {each.id: self._store.segment(_name(stream, each.id)).length for each in stream.epoch.parts}
         stream.kept_cuts.append((now, self._size_until(stream, end), end))
         cut = cut_to_truncate_at(stream, now, lambda cut: self._size_until(stream, cut))
-        if cut is not None and not stream.stuck:
+        if cut is not None and min(cut.values()) >= 0 and not stream.stuck:
             self._settle(stream)
             if self._truncate(stream, cut):
                 stream.kept_cuts = [
@@ -1002,6 +1029,16 @@ def _given(name: str, what: str) -> str:
     if not name:
         raise _Failed(StatusCode.INTERNAL, f"{what}: argument is null or empty")
     return name
+
+
+def _checked(group: pb.ReaderGroupConfiguration) -> UUID:
+    """Check a configuration of a group; return the id."""
+    if group.maxOutstandingCheckpointRequest < 1 or not group.startingStreamCuts:
+        raise _Failed(StatusCode.INTERNAL, "the configuration of the reader group is not valid")
+    try:
+        return UUID(group.readerGroupId)
+    except ValueError as error:
+        raise _Failed(StatusCode.INTERNAL, f"Invalid UUID string: {group.readerGroupId}") from error
 
 
 def _page(names: Iterable[str], token: pb.ContinuationToken) -> tuple[list[str], pb.ContinuationToken]:

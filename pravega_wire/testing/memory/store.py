@@ -228,6 +228,11 @@ class SegmentStore:
             raise Sealed
         self._set_attributes(segment, updates)
 
+    def set_policy(self, segment: Segment, scale_type: int, rate: int) -> None:
+        """Change a segment's scaling policy."""
+        updates = [c.AttributeUpdate(SCALE_TYPE, 1, scale_type, 0), c.AttributeUpdate(SCALE_RATE, 1, rate, 0)]
+        self.set_attributes(segment, updates)
+
     def _set_attributes(self, segment: Segment, updates: Iterable[c.AttributeUpdate]) -> None:
         new: dict[UUID, int] = {}
         for each in updates:
@@ -644,11 +649,7 @@ class StoreConnection:
                 store.set_attributes(segment, [update])
                 return c.SegmentAttributeUpdated(request, True)
             case c.UpdateSegmentPolicy():
-                updates = [
-                    c.AttributeUpdate(SCALE_TYPE, 1, command.scale_type, 0),
-                    c.AttributeUpdate(SCALE_RATE, 1, command.target_rate, 0),
-                ]
-                store.set_attributes(segment, updates)
+                store.set_policy(segment, command.scale_type, command.target_rate)
                 return c.SegmentPolicyUpdated(request, name)
         if segment.table is None:
             raise _Cut

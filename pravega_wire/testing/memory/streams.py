@@ -118,7 +118,8 @@ class Rates:
 
 def even_parts(count: int, first: int) -> tuple[Part, ...]:
     """Divide the key space evenly among segments with the numbers from ``first`` on."""
-    return tuple(Part(first + each, each / count, (each + 1) / count) for each in range(count))
+    chunk = 1.0 / count
+    return tuple(Part(first + each, each * chunk, (each + 1) * chunk) for each in range(count))
 
 
 def reduced(ranges: Iterable[Range]) -> list[Range]:
