@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
@@ -15,6 +19,7 @@ from pravega_wire import (
     ScalingPolicy,
     StreamConfiguration,
     open_client,
+    sync,
 )
 from pravega_wire.errors import ServerStartError
 from pravega_wire.grpc.call import CallResult, GrpcConnection
@@ -488,6 +493,37 @@ def test_a_port_that_is_in_use() -> None:
         with pytest.raises(ServerStartError, match="is not free"):
             with standalone(kind="memory", port=server.controller_address[1]):
                 raise AssertionError
+
+
+def test_the_fixture_by_an_option(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(pravega_server, pravega_scope):\n    assert pravega_server.kind == 'memory'\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--pravega-server", "memory", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_from_the_shell() -> None:
+    command = [sys.executable, "-m", "pravega_wire.testing", "memory", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            uri = process.stdout.readline().strip()
+            with sync.open_client(uri, scope="demo") as client:
+                assert client.create_scope("demo")
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert "logs" not in said
+    assert said.endswith("stopped\n")
+    assert process.returncode == 0
+
+
+def test_what_it_cannot_do() -> None:
+    with pytest.raises(ServerStartError, match="supports only the published jars"):
+        with standalone(kind="memory", tls=True):
+            raise AssertionError
 
 
 async def test_the_client_on_a_server_in_memory() -> None:

@@ -8,6 +8,7 @@ between; everything else is done at once.
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ from pravega_wire.values.naming import (
 )
 
 __all__ = ["Answer", "Controller"]
+
+log = logging.getLogger(__name__)
 
 _SERVICE: Final = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
 _METHODS: Final = pb.DESCRIPTOR.services_by_name["ControllerService"].methods_by_name
@@ -175,6 +178,10 @@ class Controller:
             self._at(self._now() + late.after, lambda: answer(reply))
         except _Never:
             pass
+        except Exception as error:
+            # As a controller answers what it did not expect.
+            log.exception("%s failed", rpc)
+            answer(Answer(code=StatusCode.INTERNAL, text=f"{type(error).__name__}: {error}"))
 
     def next_due(self) -> float | None:
         """Return when :meth:`run` has something to do, in seconds since 1970; None if nothing waits."""
@@ -183,7 +190,11 @@ class Controller:
     def run(self) -> None:
         """Do what is due."""
         while self._jobs and self._jobs[0][0] <= self._now():
-            heappop(self._jobs)[3]()
+            job = heappop(self._jobs)[3]
+            try:
+                job()
+            except Exception:
+                log.exception("a step of a workflow failed")
 
     def _now(self) -> int:
         return int(self._clock() * 1000)

@@ -7,6 +7,7 @@ stored when whoever drives it says so.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ from pravega_wire.testing.memory.tables import (
 )
 
 __all__ = ["EVENT_COUNT", "NULL", "Exists", "Missing", "Sealed", "Segment", "SegmentStore", "StoreConnection"]
+
+log = logging.getLogger(__name__)
 
 NULL: Final = -(2**63)
 """Value of an attribute that is not set."""
@@ -383,6 +386,10 @@ class StoreConnection:
         try:
             self._carry_out(command)
         except (_Cut, DecodeError):
+            self._cut()
+        except Exception:
+            # As a store answers what it did not expect.
+            log.exception("a %s failed", type(command).__name__)
             self._cut()
 
     def _cut(self) -> None:
