@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -393,6 +394,58 @@ async def tables(call: Calls) -> None:
     await call("listKeyValueTablesInScope", listing)
 
 
+async def anything(call: Calls, rng: Random) -> None:
+    """Calls about one stream in any order."""
+    await call("createStream", call.config())
+    ids, epoch, open_ones = [0, 1], 0, [await call.begun()]
+    for _ in range(40):
+        current = sorted(
+            (await call("getCurrentSegments", call.stream())).segmentRanges, key=lambda each: each.minKey
+        )
+        ids += [each.segmentId.segmentId for each in current if each.segmentId.segmentId not in ids]
+        cut = {each: rng.choice((0, 0, 0, -1)) for each in rng.sample(ids, min(len(ids), rng.randint(1, 4)))}
+        whole = {each.segmentId.segmentId: 0 for each in current}
+        earlier = dict.fromkeys(ids[: rng.randint(1, 3)], 0)
+        match rng.randrange(9):
+            case 0:
+                await call("isStreamCutValid", call.cut(cut))
+            case 1:
+                asked = pb.StreamCutRange(streamInfo=call.stream(), to=rng.choice((whole, cut, earlier)))
+                getattr(asked, "from").update(rng.choice((earlier, cut, whole)))
+                await call("getSegmentsBetween", asked)
+            case 2:
+                segment = pb.SegmentId(streamInfo=call.stream(), segmentId=rng.choice(ids))
+                await call("getSegmentsImmediatelyFollowing", segment)
+            case 3:
+                number = rng.randint(0, epoch + 2)
+                await call(
+                    "getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=call.stream(), epoch=number)
+                )
+            case 4 if rng.random() < 0.5:
+                await call("truncateStream", call.cut(rng.choice((whole, earlier))))
+                await call("getSegments", pb.GetSegmentsRequest(streamInfo=call.stream()))
+            case 5 | 6:
+                first = rng.randrange(len(current))
+                together = current[first : first + rng.randint(1, 2)]
+                low, high = together[0].minKey, together[-1].maxKey
+                middle = low + (high - low) * rng.choice((0.5, 0.25))
+                ranges = [(low, high)] if rng.random() < 0.4 else [(low, middle), (middle, high)]
+                seal = [each.segmentId.segmentId for each in together]
+                if rng.random() < 0.2:
+                    seal = [rng.choice(ids)]
+                answer = await call("scale", call.scaling(seal, *ranges))
+                if answer.status == pb.ScaleResponse.STARTED:
+                    await call.scaled(answer.epoch)
+                    epoch = answer.epoch + 1
+            case 7:
+                open_ones.append(await call.begun())
+            case 8 if open_ones:
+                txn = open_ones.pop(rng.randrange(len(open_ones)))
+                rpc = rng.choice(("commitTransaction", "commitTransaction", "abortTransaction"))
+                await call(rpc, pb.TxnRequest(streamInfo=call.stream(), txnId=txn, timestamp=NONE))
+                await call.ended(txn)
+
+
 PROGRAMS = (scopes, missing, streams, updates, cuts, scales, transactions, times, groups, tables)
 
 
@@ -408,10 +461,20 @@ async def answers_of(server: PravegaServer, scope: str, program: Program) -> lis
     return calls.answers
 
 
+@pytest.mark.parametrize("seed", range(5))
+async def test_anything_is_answered_as_by_the_real_one(pravega_server: PravegaServer, seed: int) -> None:
+    await compare(pravega_server, lambda call: anything(call, Random(seed)))
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 async def test_a_controller_in_memory_answers_as_the_real_one(
     pravega_server: PravegaServer, program: Program
 ) -> None:
+    await compare(pravega_server, program)
+
+
+async def compare(pravega_server: PravegaServer, program: Program) -> None:
+    """Make the same calls to both."""
     scope = f"test-{uuid4().hex[:12]}"
     with standalone(kind="memory") as memory:
         expected = await answers_of(memory, scope, program)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -187,6 +188,15 @@ def test_a_refused_block_ends_the_session(world: World, link: Link) -> None:
     assert link.closed
 
 
+def test_a_refused_set_up_takes_the_writer_from_its_segment(world: World, link: Link) -> None:
+    set_up(link)
+    missing = "s/t/9.#epoch.0"
+    assert link.send(c.SetupAppend(6, WRITER, missing, "")) == [c.NoSuchSegment(6, missing)]
+    link.send(block(1))
+    assert link.closed
+    assert world.store.segment(SEGMENT).length == 0
+
+
 @pytest.mark.parametrize(
     "commands",
     [
@@ -293,6 +303,30 @@ def test_a_scale_is_made_in_steps(alone: World) -> None:
     following = pb.SegmentId(streamInfo=STREAM, segmentId=1)
     found = alone.call("getSegmentsImmediatelyFollowing", following, pb.SuccessorResponse).segments
     assert {each.segment.segmentId.segmentId: [*each.value] for each in found} == {each: [1] for each in new}
+
+
+def test_new_segments_are_numbered_in_the_order_of_a_java_map(alone: World) -> None:
+    alone.create()
+    bounds = [0.0, 0.3828125, 0.57421875, 1.0]
+    found = alone.scale([0], *pairwise(bounds)).segments
+    numbers = [each.segmentId.segmentId & 0xFFFF for each in sorted(found, key=lambda each: each.minKey)]
+    assert numbers == [1, 3, 2]
+
+
+def test_a_later_gap_makes_up_for_an_earlier_one(alone: World) -> None:
+    alone.create()
+    alone.scale([0], (0.0, 0.25), (0.25, 0.75), (0.75, 1.0))
+    alone.wait(1)
+    low, middle, high = alone.segments()
+
+    def valid(cut: dict[int, int]) -> bool:
+        request = pb.StreamCut(streamInfo=STREAM, cut=cut)
+        return alone.call("isStreamCutValid", request, pb.StreamCutValidityResponse).response
+
+    assert valid({low: 0, middle: 0, high: 0})
+    assert not valid({low: 0, middle: 0})
+    assert not valid({middle: 0, low: -1})
+    assert valid({middle: 0, high: -1})
 
 
 def test_a_commit_is_carried_out_after_it_was_answered(alone: World) -> None:

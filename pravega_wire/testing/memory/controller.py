@@ -34,6 +34,7 @@ from pravega_wire.testing.memory.streams import (
     Stream,
     Transaction,
     even_parts,
+    in_java_order,
     reduced,
 )
 from pravega_wire.testing.memory.watermarks import next_watermark, note
@@ -577,7 +578,7 @@ class Controller:
     def scale(self, request: pb.ScaleRequest) -> pb.ScaleResponse:
         stream = self._find(request.streamInfo)
         sealed = list(request.sealedSegments)
-        ranges = [(each.start, each.end) for each in request.newKeyRanges]
+        ranges = in_java_order((each.start, each.end) for each in request.newKeyRanges)
         if len({low for low, _ in ranges}) < len(ranges):
             raise _Failed(StatusCode.INTERNAL, "Duplicate key")
         if stream is None or stream.sealed or stream.unfinished:

@@ -152,8 +152,7 @@ class SegmentStore:
 
     def merged(self, name: str) -> Segment:
         """Return a segment that was merged and is not forgotten so far."""
-        while self._gone and next(iter(self._gone.values()))[0] <= self._clock():
-            del self._gone[next(iter(self._gone))]
+        self._forget_old()
         found = self._gone.get(name, (0.0, None))[1]
         if found is None:
             raise Missing
@@ -161,8 +160,7 @@ class SegmentStore:
 
     def is_free(self, name: str) -> bool:
         """Whether a segment with this name could be created."""
-        with suppress(Missing):
-            self.merged(name)
+        self._forget_old()
         return name not in self.segments and name not in self._gone
 
     def create(self, name: str, *, scale_type: int = 0, rate: int = 0, rollover: int = 0) -> Segment:
@@ -298,7 +296,12 @@ class SegmentStore:
             # As when a store unloads a segment: ask again.
             connection.send(c.SegmentRead(segment.name, read.offset, True, False, b"", read.request_id))
 
+    def _forget_old(self) -> None:
+        while self._gone and next(iter(self._gone.values()))[0] <= self._clock():
+            del self._gone[next(iter(self._gone))]
+
     def _forget(self, segment: Segment, *, merged: bool) -> None:
+        self._forget_old()
         del self.segments[segment.name]
         segment.start, segment.data = segment.length, bytearray()
         self._gone.pop(segment.name, None)
@@ -409,6 +412,10 @@ class StoreConnection:
                 self.send(command)
             case c.Padding() | c.PartialEvent():
                 pass
+            case c.SetupAppend():
+                # Also if it is refused: then the blocks that follow break the connection (observed).
+                self._writers[command.writer_id] = command.segment, 0
+                self._answer(command)
             case c.AppendBlock():
                 if command.writer_id not in self._writers:
                     raise _Cut
@@ -630,7 +637,6 @@ class StoreConnection:
             case c.SetupAppend():
                 last = segment.attributes.setdefault(command.writer_id, NULL)
                 self._sessions[name, command.writer_id] = _Session(last, last)
-                self._writers[command.writer_id] = name, 0
                 return c.AppendSetup(request, name, command.writer_id, last)
             case c.ReadSegment():
                 self.read(segment, command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from struct import pack
 from uuid import UUID
 
 from pravega_wire.proto import controller_pb2 as pb
@@ -15,7 +16,7 @@ from pravega_wire.values.naming import epoch_of, number_of, segment_id
 
 __all__ = [
     "Epoch", "NotFound", "Part", "Range", "Rates", "Stream", "Transaction", "WriterMark", "even_parts",
-    "reduced",
+    "in_java_order", "reduced",
 ]  # fmt: skip
 
 Cut = Mapping[int, int]
@@ -114,6 +115,21 @@ class Rates:
     averages: list[float] = field(default_factory=lambda: [0.0] * 4)
     asked: int = 0
     cold_until: int = 0
+
+
+def in_java_order(ranges: Iterable[Range]) -> list[Range]:
+    """Order ranges as a Java map of their beginnings does, in which a controller collects them."""
+    given = list(ranges)
+    size = 16
+    while len(given) > 3 * size // 4:
+        size *= 2
+
+    def bucket(found: Range) -> int:
+        bits = int.from_bytes(pack(">d", found[0]), "big")
+        code = (bits ^ bits >> 32) & 0xFFFFFFFF
+        return (code ^ code >> 16) & (size - 1)
+
+    return sorted(given, key=bucket)
 
 
 def even_parts(count: int, first: int) -> tuple[Part, ...]:
@@ -260,23 +276,31 @@ class Stream:
         parts = {each: self.part(each) for each in cut}
         future = {parts[each] for each, offset in cut.items() if offset < 0}
         inside = {parts[each] for each, offset in cut.items() if offset >= 0}
+        if not inside:
+            raise IndexError("Index 0 out of bounds for length 0")
         if any(each.meets(other) and other.id >= each.id for each in future for other in inside):
             return False
-        ordered = sorted(inside, key=lambda each: each.low)
         gaps: list[Range] = []
+        valid = True
+
+        def filled(low: float, high: float) -> bool:
+            gaps.append((low, high))
+            return any(each.overlaps(low, high) for each in future)
+
+        # A later gap that is filled makes up for an earlier one that is not, as in a real controller.
         at = 0.0
-        if ordered[0].low > 0.0:
-            gaps.append((0.0, ordered[0].low))
-        at = ordered[0].high
-        for each in ordered[1:]:
-            if at > each.low:
-                return False
+        for each in sorted(inside, key=lambda each: each.low):
             if at < each.low:
-                gaps.append((at, each.low))
+                valid = filled(at, each.low)
+                if not valid and at > 0.0:
+                    break
+            elif at > each.low:
+                valid = False
+                break
             at = each.high
         if at < 1.0:
-            gaps.append((at, 1.0))
-        if not all(any(each.overlaps(*gap) for each in future) for gap in gaps):
+            valid = filled(at, 1.0)
+        if not valid:
             return False
         return self._reachable(inside, future, gaps, epoch_of(min(cut)), epoch_of(max(cut)))
 
