@@ -1,4 +1,4 @@
-"""The command ``pravega-wire-server standalone|cluster|fetch``: a real server from the shell."""
+"""The command ``pravega-wire-server standalone|cluster|memory|fetch``: a server from the shell."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def command_line() -> argparse.ArgumentParser:
     one = commands.add_parser("standalone", help="start one process that keeps all data in memory")
     one.add_argument(
         "--kind",
-        choices=("address", "containers", "jars"),
-        help="use the server at PRAVEGA_CONTROLLER_URI, a container, or the published jars (default: the "
-        "first that is available)",
+        choices=("address", "containers", "jars", "memory"),
+        help="use the server at PRAVEGA_CONTROLLER_URI, a container, the published jars, or one in memory "
+        "without Java (default: the first of these but the last that is available)",
     )
     one.add_argument(
         "--memory", default="2g", help="heap size; events can take up two fifths of it (default 2g)"
@@ -59,6 +59,12 @@ def command_line() -> argparse.ArgumentParser:
     many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
     many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
     many.add_argument("--auth", action="store_true", help="demand credentials, those of a new account")
+    small = commands.add_parser("memory", help="start one in memory, without Java and at once; for tests")
+    small.add_argument(
+        "--port",
+        type=int,
+        help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free port if that is in use)",
+    )
     commands.add_parser("fetch", help="download the jars and do not start a server")
     return parser
 
@@ -69,7 +75,6 @@ def main(argv: list[str] | None = None) -> int:
         ending.begin()
     arguments = command_line().parse_args(argv)
     from pravega_wire.testing.jars import fetch
-    from pravega_wire.testing.processes import is_free
     from pravega_wire.testing.server import choose_kind, cluster, standalone
 
     ending.raising()
@@ -78,6 +83,9 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command == "fetch":
             print(fetch())
             return 0
+        if arguments.command == "memory":
+            with standalone(kind="memory", port=_port(arguments.port)) as server:
+                return _serve(server)
         if arguments.command == "standalone":
             kind = choose_kind(arguments.kind)
             if arguments.kind is None and (arguments.tls or arguments.auth):
@@ -87,15 +95,12 @@ def main(argv: list[str] | None = None) -> int:
                 _say_why(os.environ.get("PRAVEGA_CONTROLLER_URI"))
             else:
                 _say("starting ...")
-            port = arguments.port
-            if port is None and is_free(USUAL_PORT):
-                port = USUAL_PORT
             with standalone(
                 kind=kind,
                 memory=arguments.memory,
                 tls=arguments.tls,
                 auth=arguments.auth,
-                port=port,
+                port=_port(arguments.port),
                 schema_registry=arguments.schema_registry,
             ) as server:
                 return _serve(server)
@@ -108,6 +113,13 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("stopped")
     return 0
+
+
+def _port(wanted: int | None) -> int | None:
+    """Return the port for a controller: the usual one if none is wanted and it is free."""
+    from pravega_wire.testing.processes import is_free
+
+    return USUAL_PORT if wanted is None and is_free(USUAL_PORT) else wanted
 
 
 def _say(text: str) -> None:
@@ -154,7 +166,8 @@ def _serve(server: PravegaServer) -> int:
     if server.kind == "address":
         _say("Ctrl-C ends this command, not the server")
     else:
-        _say(f"logs: {server.log_dir}\nCtrl-C stops it")
+        logs = "" if server.log_dir is None else f"logs: {server.log_dir}\n"
+        _say(f"{logs}Ctrl-C stops it")
     while True:
         for process in server.processes:
             if not process.alive:

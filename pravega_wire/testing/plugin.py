@@ -33,6 +33,13 @@ def _started(request: pytest.FixtureRequest, context: AbstractContextManager[S])
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the plugin's settings to pytest."""
+    parser.getgroup("pravega").addoption(
+        "--pravega-server",
+        choices=("address", "containers", "jars", "memory"),
+        help="the kind of server of the fixture pravega_server: one at an address, in a container, from the "
+        "published jars, or in memory (default: the variable PRAVEGA_TEST_SERVER, else the first of these "
+        "but the last that is available)",
+    )
     parser.addini(
         "pravega_server_memory",
         "heap size of the server of the fixture pravega_server, which keeps all data in memory",
@@ -44,8 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
     """Provide a standalone server for the whole test session.
 
-    Its heap size is pytest's setting ``pravega_server_memory`` (default 2g). If the server cannot be started,
-    the tests fail with a message that says what to do; they are never skipped.
+    pytest's option ``--pravega-server`` selects its kind. Its heap size is pytest's setting
+    ``pravega_server_memory`` (default 2g). If the server cannot be started, the tests fail with a message
+    that says what to do; they are never skipped.
 
     Example::
 
@@ -58,7 +66,13 @@ def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
     """
     from pravega_wire.testing.server import standalone
 
-    yield from _started(request, standalone(memory=request.config.getini("pravega_server_memory")))
+    yield from _started(
+        request,
+        standalone(
+            kind=request.config.getoption("--pravega-server"),
+            memory=request.config.getini("pravega_server_memory"),
+        ),
+    )
 
 
 @pytest.fixture(scope="session")

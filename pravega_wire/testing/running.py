@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kind", "PravegaCluster", "PravegaServer", "Watched", "wait_ready"]
 
-Kind = Literal["address", "containers", "jars"]
+Kind = Literal["address", "containers", "jars", "memory"]
 
 _READY_SECONDS = 120.0
 
@@ -33,7 +33,7 @@ class PravegaServer:
         with standalone() as server, sync.open_client(server.config("demo")) as client:
             client.create_scope("demo")
 
-    :ivar kind: ``"address"``, ``"containers"`` or ``"jars"``.
+    :ivar kind: ``"address"``, ``"containers"``, ``"jars"`` or ``"memory"``.
     :ivar controller_uri: URI of the controller.
     :ivar log_dir: directory with the server's logs, or None.
     :ivar processes: the server's processes, if this program has started them.

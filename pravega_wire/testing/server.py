@@ -51,12 +51,13 @@ def choose_kind(kind: Kind | None) -> Kind:
     :param kind: the kind, or None.
     :raises ServerStartError: the argument or ``PRAVEGA_TEST_SERVER`` is not a kind.
     """
+    kinds = ", ".join(get_args(Kind))
     if kind and kind not in get_args(Kind):
-        raise ServerStartError(f"kind={kind!r} is not one of address, containers, jars")
+        raise ServerStartError(f"kind={kind!r} is not one of {kinds}")
     chosen = kind or os.environ.get("PRAVEGA_TEST_SERVER") or None
     if chosen is not None:
         if chosen not in get_args(Kind):
-            raise ServerStartError(f"PRAVEGA_TEST_SERVER={chosen!r} is not one of address, containers, jars")
+            raise ServerStartError(f"PRAVEGA_TEST_SERVER={chosen!r} is not one of {kinds}")
         return chosen  # type: ignore[return-value]  # checked above
     if os.environ.get("PRAVEGA_CONTROLLER_URI"):
         return "address"
@@ -110,9 +111,12 @@ def standalone(
             client.create_stream("readings", 4)
 
     :param kind: ``"address"`` (the server at ``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
-        ``"containers"`` or ``"jars"``; default: the first that is available.
-    :param memory: heap size of the Java process; no effect on a server at an address.
-    :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address.
+        ``"containers"``, ``"jars"``, or ``"memory"`` (one of this package's own code, in a thread of this
+        process, which starts at once; see ``docs/memory-server.md``); default: the first but the last of
+        these that is available.
+    :param memory: heap size of the Java process; no effect on a server at an address or in memory.
+    :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address or in
+        memory.
     :param tls: whether to use TLS, with new certificates whose authority :meth:`PravegaServer.config` trusts.
         Only servers from the published jars support it.
     :param auth: whether to require authentication, with a new account that :meth:`PravegaServer.config`
@@ -144,6 +148,12 @@ def standalone(
         chosen = "jars"
     if chosen == "address":
         yield _at_address()
+        return
+    if chosen == "memory":
+        from pravega_wire.testing.memory.serving import memory_server
+
+        with memory_server(port) as server:
+            yield server
         return
     if chosen == "containers":
         with container_server("standalone", memory=memory, cache_bytes=cache_bytes, port=port) as server:

@@ -1,15 +1,8 @@
 """A stream without a server: stores, a controller and a network that fails in every way, for real writers.
 
-The writers, their appenders and their metadata calls are the product's; only connections, the controller's
-answers and the clock are made here. Stores keep what stores of 0.13.0 keep:
-
-- A block is stored whole or not at all, with the number of its last event, by a comparison with the number
-  that the connection's session has seen last. Where that fails the answer is ``InvalidEventNumber``, and the
-  connection is closed.
-- A block with the last number of its session is stored once more, and never acknowledged. One with a lower
-  number closes the connection.
-- What a store has received it stores, also when the connection is lost by then. While a segment is being
-  sealed nothing new is taken; it is sealed when what came before is stored.
+The writers, their appenders and their metadata calls are the product's, and the store is the one in memory;
+only connections, the controller's answers and the clock are made here. What a store has received it stores
+at some time later, also when the connection is lost by then.
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from struct import unpack_from
@@ -36,12 +29,13 @@ from pravega_wire.metrics import Counters
 from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment import appender as appender_module
-from pravega_wire.segment.metadata import NULL_ATTRIBUTE
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream import resumable as resumable_module
 from pravega_wire.stream import routing as routing_module
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.resumable import ResumableWriter
+from pravega_wire.testing.memory.store import Segment as StoredSegment
+from pravega_wire.testing.memory.store import SegmentStore
 from pravega_wire.transport.connection import Flow, FlowHandler
 from pravega_wire.transport.limits import Leaving
 from pravega_wire.values.hashing import routing_key_position
@@ -57,48 +51,19 @@ _QUIET_STEPS = 150
 # --- stores ---------------------------------------------------------------------------------------
 
 
-@dataclass
-class Session:
-    """What a connection of a store knows of a writer. :ivar last: number of the last block that came."""
-
-    segment: Segment
-    last: int
-    failed: bool = False
-
-
-@dataclass
-class Pending:
-    """A block that a store has received.
-
-    :ivar before: the number that has to be stored when it is applied.
-    """
-
-    link: Link
-    session: Session
-    before: int
-    block: c.AppendBlockEnd
-    refused: bool
-
-
-@dataclass
+@dataclass(eq=False)
 class Segment:
-    """A segment in its store.
+    """A segment.
 
-    :ivar data: the events, each with the stamp of its block.
-    :ivar numbers: the last number of each writer id.
-    :ivar pending: blocks that were received and not stored so far.
+    :ivar kept: what its store has of it.
+    :ivar data: the stored events, each with the stamp of its block.
     """
 
-    name: str
     id: int
     low: float
     high: float
+    kept: StoredSegment
     data: list[tuple[bytes, int]] = field(default_factory=list)
-    length: int = 0
-    numbers: dict[UUID, int] = field(default_factory=dict)
-    pending: deque[Pending] = field(default_factory=deque)
-    sealing: bool = False
-    sealed: bool = False
     successors: list[Segment] = field(default_factory=list)
 
     @property
@@ -134,7 +99,7 @@ class Link:
         self.flows: dict[int, Flow] = {}
         self.to_store: deque[c.Command] = deque()
         self.to_client: deque[c.Command | None] = deque()
-        self.sessions: dict[UUID, Session] = {}
+        self.connection = world.store.connect(self.answer, self.cut)
         self.flow_ids = count(1)
 
     # What the client uses of a Connection.
@@ -172,13 +137,24 @@ class Link:
     def cut(self) -> None:
         """The store closes the connection: nothing that comes later is taken."""
         self.to_store.clear()
-        self.sessions.clear()
+        self.connection.lost()
         if not self.closed:
             self.to_client.append(None)
 
     def answer(self, reply: c.Command) -> None:
-        if not self.closed:
-            self.to_client.append(reply)
+        if self.closed:
+            return
+        last = self.to_client[-1] if self.to_client else None
+        if (
+            self.world.joins_acks
+            and isinstance(reply, c.DataAppended)
+            and isinstance(last, c.DataAppended)
+            and last.writer_id == reply.writer_id
+        ):
+            # One acknowledgement may be that of several blocks.
+            self.to_client.pop()
+            reply = replace(reply, previous_event_number=last.previous_event_number)
+        self.to_client.append(reply)
 
     def deliver(self, *, twice: bool = False) -> None:
         """The client gets the next reply."""
@@ -194,81 +170,7 @@ class Link:
 
     def arrive(self) -> None:
         """The store gets the next command."""
-        command: Any = self.to_store.popleft()
-        if isinstance(command, c.AppendBlockEnd):
-            self._append(command)
-            return
-        segment = self.world.by_name[
-            command.segment if isinstance(command, c.SetupAppend) else command.segment_name
-        ]
-        request = command.request_id
-        if isinstance(command, c.SetupAppend):
-            last = segment.numbers.get(command.writer_id, NULL_ATTRIBUTE)
-            self.sessions[command.writer_id] = Session(segment, last)
-            self.answer(c.AppendSetup(request, segment.name, command.writer_id, last))
-        elif isinstance(command, c.GetStreamSegmentInfo):
-            self.answer(
-                c.StreamSegmentInfo(request, segment.name, True, segment.sealed, False, 0, segment.length)
-            )
-        elif isinstance(command, c.GetSegmentAttribute):
-            value = segment.numbers.get(command.attribute_id, NULL_ATTRIBUTE)
-            self.answer(c.SegmentAttribute(request, value))
-        elif isinstance(command, c.UpdateSegmentAttribute):
-            if segment.sealing:
-                self.answer(c.SegmentIsSealed(request, segment.name))
-                return
-            same = segment.numbers.get(command.attribute_id, NULL_ATTRIBUTE) == command.expected_value
-            if same:
-                segment.numbers[command.attribute_id] = command.new_value
-            self.answer(c.SegmentAttributeUpdated(request, same))
-        else:
-            raise NotImplementedError(f"not simulated: {command}")
-
-    def _append(self, block: c.AppendBlockEnd) -> None:
-        session = self.sessions.get(block.writer_id)
-        number = block.last_event_number
-        if session is None or number < max(session.last, 0) or block.num_events < 1:
-            self.cut()
-            return
-        refused = session.segment.sealing
-        session.segment.pending.append(Pending(self, session, session.last, block, refused))
-        session.last = number
-
-
-def store_next(segment: Segment, *, join_acks: bool) -> None:
-    """A store comes to the next block that it has received for a segment."""
-    pending = segment.pending.popleft()
-    block, link, session = pending.block, pending.link, pending.session
-    if session.failed:
-        return
-    if pending.refused:
-        session.failed = True
-        link.answer(c.SegmentIsSealed(block.request_id, segment.name, offset=block.last_event_number))
-        if link.sessions.get(block.writer_id) is session:
-            # Another block would break the connection.
-            del link.sessions[block.writer_id]
-        return
-    if segment.numbers.get(block.writer_id, NULL_ATTRIBUTE) != pending.before:
-        session.failed = True
-        link.answer(
-            c.InvalidEventNumber(block.writer_id, block.request_id, event_number=block.last_event_number)
-        )
-        link.cut()
-        return
-    segment.numbers[block.writer_id] = block.last_event_number
-    segment.length += len(block.data)
-    stamp = next(link.world.stamps)
-    segment.data += [(event, stamp) for event in events_in(bytes(block.data))]
-    if pending.before == block.last_event_number:
-        return
-    before = pending.before
-    last = link.to_client[-1] if link.to_client else None
-    if join_acks and isinstance(last, c.DataAppended) and last.writer_id == block.writer_id:
-        link.to_client.pop()
-        before = last.previous_event_number
-    link.answer(
-        c.DataAppended(block.writer_id, block.last_event_number, before, block.request_id, segment.length)
-    )
+        self.connection.receive(self.to_store.popleft())
 
 
 # --- the controller -------------------------------------------------------------------------------
@@ -339,6 +241,8 @@ class World:
         self.random = rng
         self.quiet = False
         self.links: list[Link] = []
+        self.store = SegmentStore(lambda: 0.0, rng, at_once=False)
+        self.joins_acks = False
         self.stamps = count()
         self.gates: list[trio.Event] = []
         self.numbers = count()
@@ -351,9 +255,19 @@ class World:
 
     def _segment(self, epoch: int, low: float, high: float) -> Segment:
         segment_id = (epoch << 32) | next(self.numbers)
-        segment = Segment(segment_name("s", "t", segment_id), segment_id, low, high)
-        self.by_id[segment_id] = self.by_name[segment.name] = segment
+        kept = self.store.create(segment_name("s", "t", segment_id))
+        segment = Segment(segment_id, low, high, kept)
+        self.by_id[segment_id] = self.by_name[kept.name] = segment
         return segment
+
+    def store_next(self, segment: Segment, *, joins_acks: bool = False) -> None:
+        """The store comes to the next block that it has received for a segment."""
+        length = len(segment.kept.data)
+        self.joins_acks = joins_acks
+        self.store.store_next(segment.kept)
+        self.joins_acks = False
+        stamp = next(self.stamps)
+        segment.data += [(event, stamp) for event in events_in(bytes(segment.kept.data[length:]))]
 
     async def delay(self) -> None:
         """Wait for the network."""
@@ -376,12 +290,13 @@ class World:
             bounds = [(old[0].low, middle), (middle, old[0].high)]
         new = [self._segment(len(self.epochs), low, high) for low, high in bounds]
         for each in old:
-            each.sealing = True
+            self.store.begin_sealing(each.kept)
             yield
         for each in old:
-            while any(not waiting.refused for waiting in each.pending):
+            while any(not waiting.refused for waiting in each.kept.pending):
                 yield
-            each.sealed = True
+            # What is left was refused, and is answered later.
+            each.kept.sealed = True
         yield
         for each in old:
             each.successors = new
@@ -406,8 +321,8 @@ class World:
             if link.to_client:
                 choices.append(partial(link.deliver, twice=rng.random() < 0.1))
         for segment in self.by_id.values():
-            if segment.pending:
-                choices.append(partial(store_next, segment, join_acks=rng.random() < 0.3))
+            if segment.kept.pending:
+                choices.append(partial(self.store_next, segment, joins_acks=rng.random() < 0.3))
         if self.gates:
             choices.append(self._open_gate)
         if choices:
@@ -448,8 +363,8 @@ class World:
             while link.to_store:
                 link.arrive()
         for segment in self.by_id.values():
-            while segment.pending:
-                store_next(segment, join_acks=False)
+            while segment.kept.pending:
+                self.store_next(segment)
         for link in self.links:
             while link.to_client:
                 link.deliver()

@@ -80,7 +80,7 @@ def test_a_large_event_that_found_the_segment_sealed_is_cancelled(
     async def append(stores: object, target: SegmentTarget, *args: object, **options: object) -> bool:
         await trio.lowlevel.checkpoint()
         segment = world.by_name[target.name]
-        if segment.sealed:
+        if segment.kept.sealed:
             raise SegmentSealedError("it is sealed", segment=target.name)
         segment.data.append((LARGE, next(world.stamps)))
         return True
@@ -168,7 +168,7 @@ def test_a_slow_controller_is_not_taken_for_the_end_of_the_stream(kind: type[Eve
             await (await writer.write_event(b"first", "key")).wait()
             # Sealed in its store, but the controller does not know it.
             (segment,) = world.current
-            segment.sealing = segment.sealed = True
+            world.store.seal(segment.kept)
             ack = await writer.write_event(b"second", "key")
             with pytest.raises(RetriesExhaustedError, match=r"no successors for 20 s"):
                 await ack.wait()

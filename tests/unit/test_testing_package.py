@@ -499,7 +499,7 @@ def test_a_kind_that_is_not_known(no_settings: pytest.MonkeyPatch) -> None:
     wrong: Any
     for wrong in ("foo", 5):
         with pytest.raises(
-            ServerStartError, match=f"^kind={wrong!r} is not one of address, containers, jars"
+            ServerStartError, match=f"^kind={wrong!r} is not one of address, containers, jars, memory"
         ):
             server.choose_kind(wrong)
 

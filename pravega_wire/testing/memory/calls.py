@@ -1,0 +1,143 @@
+"""The server's side of an HTTP/2 connection that carries unary gRPC calls, without I/O.
+
+:class:`CallConnection` is the counterpart of :class:`pravega_wire.grpc.call.GrpcConnection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+
+from pravega_wire.errors import ProtocolError
+from pravega_wire.grpc.silence import silencing_hpack
+from pravega_wire.grpc.status import StatusCode
+
+__all__ = ["CallConnection"]
+
+_WINDOW_BYTES: Final = 4 << 20
+_PREFIX_BYTES: Final = 5
+_MOST_PINGS: Final = 3
+_PING_SECONDS: Final = 300.0
+
+
+class CallConnection:
+    """State of one connection.
+
+    :param clock: returns seconds.
+    :ivar over: whether the connection is to be closed when the output was sent.
+    """
+
+    @silencing_hpack
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._h2 = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
+        )
+        self._h2.local_settings = h2.settings.Settings(
+            client=False, initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES}
+        )
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(_WINDOW_BYTES)
+        self._paths: dict[int, str] = {}
+        self._received: dict[int, bytearray] = {}
+        self._bodies: dict[int, memoryview] = {}
+        self._trailers: dict[int, list[tuple[str, str]]] = {}
+        self._pings: list[float] = []
+        self.over = False
+
+    @silencing_hpack
+    def receive_data(self, data: bytes) -> list[tuple[int, str, bytes]]:
+        """Process bytes from the client; return the calls that are complete: stream id, path and message.
+
+        :raises ProtocolError: the bytes violate HTTP/2.
+        """
+        found = []
+        try:
+            events = self._h2.receive_data(data)
+        except (h2.exceptions.ProtocolError, ValueError) as error:
+            raise ProtocolError(f"the client violated HTTP/2: {error}") from error
+        for event in events:
+            if isinstance(event, h2.events.RequestReceived):
+                self._paths[event.stream_id] = dict(event.headers).get(":path", "")
+                self._received[event.stream_id] = bytearray()
+            elif isinstance(event, h2.events.DataReceived):
+                self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                if event.stream_id in self._received:
+                    self._received[event.stream_id] += event.data
+            elif isinstance(event, h2.events.StreamEnded) and event.stream_id in self._received:
+                message = bytes(self._received.pop(event.stream_id)[_PREFIX_BYTES:])
+                found.append((event.stream_id, self._paths[event.stream_id], message))
+            elif isinstance(event, h2.events.StreamReset):
+                self._forget(event.stream_id)
+            elif isinstance(event, h2.events.PingReceived):
+                self._count_ping()
+            elif isinstance(event, h2.events.ConnectionTerminated):
+                self.over = True
+        self._send_what_fits()
+        return found
+
+    def _count_ping(self) -> None:
+        """Close the connection after too many of them, as a controller does."""
+        now = self._clock()
+        self._pings = [each for each in self._pings if each > now - _PING_SECONDS] + [now]
+        if len(self._pings) > _MOST_PINGS and not self.over:
+            self._h2.close_connection(
+                h2.errors.ErrorCodes.ENHANCE_YOUR_CALM, additional_data=b"too_many_pings"
+            )
+            self.over = True
+
+    @silencing_hpack
+    def answer(self, stream_id: int, message: bytes, code: StatusCode, text: str) -> None:
+        """Answer a call; nothing happens if the client has given it up.
+
+        :param stream_id: id of its stream.
+        :param message: the serialized reply, if ``code`` is OK.
+        :param code: status of the call.
+        :param text: explanation otherwise.
+        """
+        if self._paths.pop(stream_id, None) is None or self.over:
+            return
+        self._pings.clear()
+        headers = [(":status", "200"), ("content-type", "application/grpc")]
+        trailers = [("grpc-status", str(code.value))]
+        if code is not StatusCode.OK:
+            self._h2.send_headers(
+                stream_id, headers + trailers + [("grpc-message", quote(text, safe=" "))], end_stream=True
+            )
+            return
+        self._h2.send_headers(stream_id, headers)
+        self._bodies[stream_id] = memoryview(b"\0" + len(message).to_bytes(4, "big") + message)
+        self._trailers[stream_id] = trailers
+        self._send_what_fits()
+
+    def _send_what_fits(self) -> None:
+        for stream_id, body in list(self._bodies.items()):
+            while len(body):
+                room = min(
+                    self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size, len(body)
+                )
+                if room <= 0:
+                    break
+                self._h2.send_data(stream_id, bytes(body[:room]))
+                self._bodies[stream_id] = body = body[room:]
+            if not len(body):
+                self._h2.send_headers(stream_id, self._trailers[stream_id], end_stream=True)
+                self._forget(stream_id)
+
+    def _forget(self, stream_id: int) -> None:
+        for each in (self._paths, self._received, self._bodies, self._trailers):
+            each.pop(stream_id, None)
+
+    @silencing_hpack
+    def data_to_send(self) -> bytes:
+        """Return the bytes to send to the client."""
+        data: bytes = self._h2.data_to_send()
+        return data

@@ -1,0 +1,1093 @@
+"""A controller in memory, without I/O: requests in, answers out, and a clock that others move.
+
+It answers as a 0.13.0 controller does, also where that one does badly (``docs/protocol/unforgiving.md``).
+Scales, commits and aborts are carried out a moment after they were answered, so that clients see the states
+between; everything else is done at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from pravega_wire.controller.mapping import NO_TIMESTAMP, txn_message, uuid_of
+from pravega_wire.grpc.status import StatusCode
+from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.testing.memory.metadata import Tables
+from pravega_wire.testing.memory.retention import cut_to_truncate_at
+from pravega_wire.testing.memory.scaling import TICK, count, next_scale, watch
+from pravega_wire.testing.memory.store import EVENT_COUNT, SegmentStore
+from pravega_wire.testing.memory.streams import (
+    Epoch,
+    NotFound,
+    Part,
+    Stream,
+    Transaction,
+    even_parts,
+    in_java_order,
+    reduced,
+)
+from pravega_wire.testing.memory.watermarks import next_watermark, note
+from pravega_wire.values.naming import (
+    TABLE_SUFFIX,
+    generalized_segment_id,
+    number_of,
+    segment_id,
+    segment_name,
+    transaction_segment_name,
+)
+
+__all__ = ["Answer", "Controller"]
+
+log = logging.getLogger(__name__)
+
+_SERVICE: Final = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
+_METHODS: Final = pb.DESCRIPTOR.services_by_name["ControllerService"].methods_by_name
+_NAME = re.compile(r"_?[A-Za-z0-9.\-]+\Z")
+_STREAM_NAME = re.compile(r"(?:_MARK)?_?[A-Za-z0-9.\-]+\Z")
+_USER_NAME = re.compile(r"[A-Za-z0-9.\-]+\Z")
+_MAX_NAME: Final = 255
+_PAGE: Final = 1000
+
+_MIN_LEASE: Final = 10_000
+_MAX_LEASE: Final = 600_000
+_LEASES: Final = 1000
+_DAY: Final = 86_400_000
+_MOST_ENDED: Final = 500
+
+_STEP: Final = 5
+"""Milliseconds after which the next step of a scale or a commit is made."""
+_MARKS_EVERY: Final = 10_000
+_RETENTION_EVERY: Final = 30 * 60_000
+_STATE_ROLLOVER: Final = 4 << 20
+_UNFINISHED: Final = 33_000
+"""Milliseconds after which the sealing of a stream that was not made properly fails."""
+
+_TXN = pb.TxnState
+
+
+@dataclass(slots=True)
+class Answer:
+    """The answer to a call: a message, or a status with a text."""
+
+    message: bytes = b""
+    code: StatusCode = StatusCode.OK
+    text: str = ""
+
+
+class _Failed(Exception):
+    def __init__(self, code: StatusCode, text: str) -> None:
+        super().__init__(code, text)
+        self.code, self.text = code, text
+
+
+class _Never(Exception):
+    """The call is never answered."""
+
+
+class _Late(Exception):
+    """The call is answered later. :ivar reply: the answer. :ivar after: milliseconds."""
+
+    def __init__(self, after: int, reply: Any) -> None:
+        super().__init__(after)
+        self.after, self.reply = after, reply
+
+
+@dataclass(slots=True, eq=False)
+class _Scope:
+    """A scope.
+
+    :ivar id: id by which its tables are named.
+    :ivar unfinished: names of groups whose creation does not end.
+    :ivar broken: which of its tables a refused deletion has removed.
+    """
+
+    id: UUID
+    streams: dict[str, Stream] = field(default_factory=dict)
+    groups: dict[str, pb.ReaderGroupConfiguration] = field(default_factory=dict)
+    tables: dict[str, pb.KeyValueTableConfig] = field(default_factory=dict)
+    unfinished: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.streams or self.groups or self.tables)
+
+
+class Controller:
+    """All scopes, streams, transactions, groups and tables.
+
+    Call :meth:`run` when the time of :meth:`next_due` has come.
+
+    :param store: the store of all segments.
+    :param clock: returns seconds since 1970.
+    :param random: for ids.
+    :param endpoint: host and port of the store.
+    """
+
+    def __init__(
+        self, store: SegmentStore, clock: Callable[[], float], random: Random, endpoint: tuple[str, int]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self.endpoint = endpoint
+        self._tables = Tables(store)
+        self._scopes: dict[str, _Scope] = {}
+        self._add_scope("_system")
+        # Numbers of segments go on when a stream is made again.
+        self._first_numbers: dict[tuple[str, str], int] = {}
+        self._ended: dict[UUID, tuple[Stream, int]] = {}
+        self._jobs: list[tuple[int, int, Stream | None, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    # --- calls and time -------------------------------------------------------------------------
+
+    def call(self, path: str, request: bytes, answer: Callable[[Answer], None]) -> None:
+        """Carry out a call.
+
+        :param path: path of the call.
+        :param request: the message.
+        :param answer: called once with the answer: at once, later, or never.
+        """
+        rpc = path.removeprefix(_SERVICE)
+        method = getattr(self, rpc, None) if rpc in _METHODS and path != rpc else None
+        if method is None:
+            answer(Answer(code=StatusCode.UNIMPLEMENTED, text=f"Method not found: {path.removeprefix('/')}"))
+            return
+        try:
+            message = GetMessageClass(_METHODS[rpc].input_type).FromString(request)
+            answer(Answer(method(message).SerializeToString()))
+        except ProtobufDecodeError as error:
+            answer(Answer(code=StatusCode.INTERNAL, text=f"Invalid protobuf byte sequence: {error}"))
+        except NotFound as error:
+            answer(Answer(code=StatusCode.NOT_FOUND, text=str(error)))
+        except _Failed as failed:
+            answer(Answer(code=failed.code, text=failed.text))
+        except _Late as late:
+            reply = Answer(late.reply.SerializeToString())
+            self._at(self._now() + late.after, lambda: answer(reply))
+        except _Never:
+            pass
+        except Exception as error:
+            # As a controller answers what it did not expect.
+            log.exception("%s failed", rpc)
+            answer(Answer(code=StatusCode.INTERNAL, text=f"{type(error).__name__}: {error}"))
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`run` has something to do, in seconds since 1970; None if nothing waits."""
+        return self._jobs[0][0] / 1000 if self._jobs else None
+
+    def run(self) -> None:
+        """Do what is due."""
+        while self._jobs and self._jobs[0][0] <= self._now():
+            job = heappop(self._jobs)[3]
+            try:
+                job()
+            except Exception:
+                log.exception("a step of a workflow failed")
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _at(self, time: int, job: Callable[[], None], stream: Stream | None = None) -> None:
+        heappush(self._jobs, (time, next(self._order), stream, job))
+
+    def _soon(self, stream: Stream, job: Callable[[], None]) -> None:
+        """Do something after everything else that waits for this stream."""
+        last = max((each[0] for each in self._jobs if each[2] is stream), default=0)
+        self._at(max(self._now() + _STEP, last), job, stream)
+
+    def _settle(self, stream: Stream) -> None:
+        """Do everything that waits for this stream now."""
+        while any(each[2] is stream for each in self._jobs):
+            due = min(each for each in self._jobs if each[2] is stream)
+            self._jobs.remove(due)
+            self._jobs.sort()
+            due[3]()
+
+    # --- finding things -------------------------------------------------------------------------
+
+    def _scope_of(self, name: str) -> _Scope:
+        found = self._scopes.get(name)
+        if found is None:
+            raise NotFound(f"Scope {name} does not exist")
+        return found
+
+    def _find(self, info: Any) -> Stream | None:
+        _given(info.scope, "scope")
+        _given(info.stream, "stream")
+        return self._known(info.scope, info.stream)
+
+    def _known(self, scope: str, stream: str) -> Stream | None:
+        found = self._scopes.get(scope)
+        return None if found is None else found.streams.get(stream)
+
+    def _stream(self, info: Any) -> Stream:
+        found = self._find(info)
+        if found is None:
+            raise NotFound(f"Stream {info.scope}/{info.stream} does not exist")
+        return found
+
+    def _cluster(self) -> Iterable[Stream]:
+        return [stream for scope in self._scopes.values() for stream in scope.streams.values()]
+
+    # --- the cluster ----------------------------------------------------------------------------
+
+    def getControllerServerList(self, request: pb.ServerRequest) -> pb.ServerResponse:
+        # As a standalone server, which has no list.
+        raise _Failed(StatusCode.UNKNOWN, "Controller cluster not initialized")
+
+    def getURI(self, request: pb.SegmentId) -> pb.NodeUri:
+        _given(request.streamInfo.scope, "scope")
+        _given(request.streamInfo.stream, "stream")
+        host, port = self.endpoint
+        return pb.NodeUri(endpoint=host, port=port)
+
+    def getDelegationToken(self, request: pb.StreamInfo) -> pb.DelegationToken:
+        return pb.DelegationToken()
+
+    # --- scopes ---------------------------------------------------------------------------------
+
+    def createScope(self, request: pb.ScopeInfo) -> pb.CreateScopeStatus:
+        name = _given(request.scope, "scope")
+        if not _NAME.match(name) or len(name) > _MAX_NAME:
+            return pb.CreateScopeStatus(status="INVALID_SCOPE_NAME")
+        if name in self._scopes:
+            return pb.CreateScopeStatus(status="SCOPE_EXISTS")
+        self._add_scope(name)
+        return pb.CreateScopeStatus()
+
+    def _add_scope(self, name: str) -> None:
+        made = self._scopes[name] = _Scope(self._new_id())
+        self._tables.add_scope(name, made.id)
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._random.getrandbits(128), version=4)
+
+    def _remove_scope(self, name: str) -> None:
+        self._tables.remove_scope(name, self._scopes.pop(name).id)
+
+    def deleteScope(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+        name = _given(request.scope, "scope")
+        scope = self._scopes.get(name)
+        if scope is None:
+            return pb.DeleteScopeStatus(status="SCOPE_NOT_FOUND")
+        if not scope.empty:
+            # Its own tables are removed one after the other, until one is not empty.
+            tagged = any(each.tags for each in scope.streams.values())
+            found = {"_readerGroupsInScope": scope.groups, "_kvTablesInScope": scope.tables, "_tags": tagged}
+            scope.broken |= {table for table, entries in found.items() if not entries}
+            return pb.DeleteScopeStatus(status="SCOPE_NOT_EMPTY")
+        self._remove_scope(name)
+        return pb.DeleteScopeStatus()
+
+    def deleteScopeRecursive(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+        scope = self._scopes.get(_given(request.scope, "scope"))
+        if scope is None:
+            return pb.DeleteScopeStatus()
+        if any(each.stuck for each in scope.streams.values()):
+            raise _Never
+        for group in list(scope.groups.values()):
+            self._end_group(scope, group)
+        for table in list(scope.tables.values()):
+            self._end_table(scope, table)
+        for stream in list(scope.streams.values()):
+            self._seal(stream)
+            self._delete(stream)
+        self._remove_scope(request.scope)
+        return pb.DeleteScopeStatus()
+
+    def checkScopeExists(self, request: pb.ScopeInfo) -> pb.ExistsResponse:
+        return pb.ExistsResponse(exists=_given(request.scope, "scope") in self._scopes)
+
+    def listScopes(self, request: pb.ScopesRequest) -> pb.ScopesResponse:
+        names, token = _page(self._scopes, request.continuationToken)
+        return pb.ScopesResponse(scopes=names, continuationToken=token)
+
+    # --- streams --------------------------------------------------------------------------------
+
+    def createStream(self, request: pb.StreamConfig) -> pb.CreateStreamStatus:
+        info = request.streamInfo
+        _given(info.scope, "scope")
+        if not _NAME.match(info.stream) or len(info.stream) > _MAX_NAME:
+            return pb.CreateStreamStatus(status="INVALID_STREAM_NAME")
+        scope = self._scopes.get(info.scope)
+        if scope is None:
+            return pb.CreateStreamStatus(status="SCOPE_NOT_FOUND")
+        if info.stream in scope.streams and not scope.streams[info.stream].unfinished:
+            return pb.CreateStreamStatus(status="STREAM_EXISTS")
+        if request.scalingPolicy.minNumSegments < 1:
+            raise _Failed(StatusCode.INTERNAL, "Number of segments should be positive")
+        if request.tags.tag and "_tags" in scope.broken:
+            stream = self._new_stream(scope, request)
+            stream.unfinished = True
+            return pb.CreateStreamStatus(status="SCOPE_NOT_FOUND")
+        self._create(scope, request)
+        return pb.CreateStreamStatus()
+
+    def _new_stream(self, scope: _Scope, config: pb.StreamConfig) -> Stream:
+        info = config.streamInfo
+        first = self._first_numbers.get((info.scope, info.stream), 0)
+        parts = even_parts(config.scalingPolicy.minNumSegments, first)
+        made = Stream(self._new_id(), info.scope, info.stream, config, [Epoch(0, 0, parts)])
+        scope.streams[info.stream] = made
+        self._tables.add_stream(made, scope.id)
+        return made
+
+    def _create(self, scope: _Scope, config: pb.StreamConfig) -> Stream:
+        """Make a stream, and the one of its watermarks."""
+        made = self._new_stream(scope, config)
+        made.tags = set(config.tags.tag)
+        self._create_segments(made, made.epoch.parts)
+        name = f"_MARK{made.name}"
+        if not made.name.startswith("_MARK"):
+            marks = _fixed(made.scope, name)
+            self._create_segments(self._new_stream(scope, marks), scope.streams[name].epoch.parts)
+        self._follow_policies(made, pb.StreamConfig())
+        return made
+
+    def _follow_policies(self, stream: Stream, before: pb.StreamConfig) -> None:
+        """Begin what the policies of a stream's configuration need, if that before did not need it."""
+        now = self._now()
+        if stream.config.retentionPolicy.retentionType and not before.retentionPolicy.retentionType:
+            self._at(now + _RETENTION_EVERY, lambda: self._retain(stream))
+        if stream.config.scalingPolicy.scaleType and not before.scalingPolicy.scaleType:
+            self._at(now, lambda: self._watch_traffic(stream))
+
+    def _create_segments(self, stream: Stream, parts: Iterable[Part]) -> None:
+        scaling = stream.config.scalingPolicy
+        for part in parts:
+            self._store.create(
+                _name(stream, part.id),
+                scale_type=scaling.scaleType,
+                rate=scaling.targetRate,
+                rollover=stream.config.rolloverSizeBytes,
+            )
+
+    def updateStream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
+        stream = self._find(request.streamInfo)
+        if stream is None:
+            return pb.UpdateStreamStatus(status="STREAM_NOT_FOUND")
+        if stream.sealed:
+            return pb.UpdateStreamStatus(status="STREAM_SEALED")
+        self._check_free(stream)
+        before, stream.config = stream.config, request
+        self._follow_policies(stream, before)
+        tags = set(request.tags.tag)
+        if "_tags" in self._scopes[stream.scope].broken and tags != stream.tags:
+            stream.stuck = True
+            raise _Never
+        stream.tags = tags
+        policy = request.scalingPolicy
+        active, wanted = len(stream.parts), policy.minNumSegments
+        if active < wanted or (active > wanted and policy.scaleType == pb.ScalingPolicy.FIXED_NUM_SEGMENTS):
+            ranges = [(each.low, each.high) for each in even_parts(wanted, 0)]
+            self._begin_scale(stream, [each.id for each in stream.parts], ranges)
+            self._settle(stream)
+        for each in stream.parts:
+            segment = self._store.segment(_name(stream, each.id))
+            self._store.set_policy(segment, policy.scaleType, policy.targetRate)
+        return pb.UpdateStreamStatus()
+
+    def getStreamConfiguration(self, request: pb.StreamInfo) -> pb.StreamConfig:
+        config = self._stream(request).config
+        # There always are some, if only none.
+        config.tags.SetInParent()
+        return config
+
+    def checkStreamExists(self, request: pb.StreamInfo) -> pb.ExistsResponse:
+        found = self._find(request)
+        return pb.ExistsResponse(exists=found is not None)
+
+    def sealStream(self, request: pb.StreamInfo) -> pb.UpdateStreamStatus:
+        stream = self._find(request)
+        if stream is None:
+            return pb.UpdateStreamStatus(status="STREAM_NOT_FOUND")
+        if stream.unfinished:
+            raise _Late(_UNFINISHED, pb.UpdateStreamStatus(status="FAILURE"))
+        self._check_free(stream)
+        self._seal(stream)
+        return pb.UpdateStreamStatus()
+
+    def _seal(self, stream: Stream) -> None:
+        if stream.sealed or stream.unfinished:
+            return
+        for txn in stream.transactions.values():
+            if txn.state == _TXN.OPEN:
+                self._begin_abort(stream, txn)
+        self._settle(stream)
+        self._seal_segments(stream, (each.id for each in stream.epoch.parts))
+        stream.sealed = True
+
+    def _seal_segments(self, stream: Stream, segments: Iterable[int]) -> None:
+        for each in segments:
+            segment = self._store.segments.get(_name(stream, each))
+            if segment is None:
+                continue
+            if not segment.sealed:
+                self._store.seal(segment)
+            stream.lengths[each] = segment.length
+
+    def deleteStream(self, request: pb.StreamInfo) -> pb.DeleteStreamStatus:
+        stream = self._find(request)
+        if stream is None:
+            return pb.DeleteStreamStatus(status="STREAM_NOT_FOUND")
+        if not stream.sealed and not stream.unfinished:
+            return pb.DeleteStreamStatus(status="STREAM_NOT_SEALED")
+        self._delete(stream)
+        return pb.DeleteStreamStatus()
+
+    def _delete(self, stream: Stream) -> None:
+        """Delete a stream, and the one of its watermarks."""
+        scope = self._scopes[stream.scope]
+        streams = scope.streams
+        for each in (stream, streams.get(f"_MARK{stream.name}")):
+            if each is None or streams.get(each.name) is not each:
+                continue
+            for part in {part.id for epoch in each.epochs for part in epoch.parts}:
+                self._delete_segment(_name(each, part))
+            last = max(number_of(part.id) for part in each.epoch.parts)
+            self._first_numbers[each.scope, each.name] = last + 1
+            self._tables.remove_stream(each, scope.id)
+            del streams[each.name]
+
+    def _delete_segment(self, name: str) -> None:
+        segment = self._store.segments.get(name)
+        if segment is not None:
+            self._store.delete(segment)
+
+    def listStreamsInScope(self, request: pb.StreamsInScopeRequest) -> pb.StreamsInScopeResponse:
+        return self._listed_streams(request, lambda stream: True)
+
+    def listStreamsInScopeForTag(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
+        return self._listed_streams(request, lambda stream: request.tag in stream.tags)
+
+    def _listed_streams(self, request: Any, wanted: Callable[[Stream], bool]) -> pb.StreamsInScopeResponse:
+        scope = self._scopes.get(_given(request.scope.scope, "scope"))
+        if scope is None:
+            return pb.StreamsInScopeResponse(status="SCOPE_NOT_FOUND")
+        found = [each.name for each in scope.streams.values() if wanted(each)]
+        names, token = _page(found, request.continuationToken)
+        streams = [pb.StreamInfo(scope=request.scope.scope, stream=name) for name in names]
+        return pb.StreamsInScopeResponse(streams=streams, continuationToken=token)
+
+    def _check_free(self, stream: Stream) -> None:
+        """Let the stream's workflows end first; a call that waits for one that cannot is not answered."""
+        if stream.stuck:
+            raise _Never
+        self._settle(stream)
+
+    # --- segments and cuts ----------------------------------------------------------------------
+
+    def getCurrentSegments(self, request: pb.StreamInfo) -> pb.SegmentRanges:
+        if not request.stream:
+            # Another status than for other calls (observed).
+            raise _Failed(StatusCode.UNKNOWN, "stream: argument is null or empty")
+        stream = self._stream(request)
+        return pb.SegmentRanges(segmentRanges=_ranges(stream, stream.parts))
+
+    def getEpochSegments(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
+        stream = self._stream(request.streamInfo)
+        return pb.SegmentRanges(segmentRanges=_ranges(stream, stream.epoch_at(request.epoch).parts))
+
+    def getSegments(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
+        stream = self._stream(request.streamInfo)
+        found = [
+            pb.SegmentsAtTime.SegmentLocation(segmentId=_segment_id(stream, each), offset=offset)
+            for each, offset in stream.head().items()
+        ]
+        return pb.SegmentsAtTime(segments=found)
+
+    def getSegmentsImmediatelyFollowing(self, request: pb.SegmentId) -> pb.SuccessorResponse:
+        stream = self._stream(request.streamInfo)
+        found = [
+            pb.SuccessorResponse.SegmentEntry(segment=_ranges(stream, [part])[0], value=before)
+            for part, before in stream.successors(request.segmentId)
+        ]
+        return pb.SuccessorResponse(segments=found)
+
+    getSegmentsImmediatlyFollowing = getSegmentsImmediatelyFollowing
+
+    def getSegmentsBetween(self, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
+        stream = self._stream(request.streamInfo)
+        start, end = dict(getattr(request, "from")), dict(request.to)
+        if not start and not end:
+            raise _Failed(StatusCode.INTERNAL, "both cuts are empty")
+        try:
+            found = stream.between(start, end)
+        except ValueError as error:
+            raise _Failed(StatusCode.UNKNOWN, str(error)) from error
+        return pb.StreamCutRangeResponse(segments=[_segment_id(stream, each.id) for each in found])
+
+    def isSegmentValid(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
+        stream = self._stream(request.streamInfo)
+        found = any(each.id == request.segmentId for each in stream.parts)
+        return pb.SegmentValidityResponse(response=found)
+
+    def isStreamCutValid(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
+        stream = self._stream(request.streamInfo)
+        try:
+            return pb.StreamCutValidityResponse(response=stream.is_valid(request.cut))
+        except (IndexError, ValueError) as error:
+            raise _Failed(StatusCode.UNKNOWN, "Index 0 out of bounds for length 0") from error
+
+    def truncateStream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
+        stream = self._find(request.streamInfo)
+        if stream is None:
+            return pb.UpdateStreamStatus(status="STREAM_NOT_FOUND")
+        if stream.sealed:
+            return pb.UpdateStreamStatus(status="STREAM_SEALED")
+        self._check_free(stream)
+        done = self._truncate(stream, dict(request.cut))
+        return pb.UpdateStreamStatus(status="SUCCESS" if done else "FAILURE")
+
+    def _truncate(self, stream: Stream, cut: dict[int, int]) -> bool:
+        try:
+            if not stream.is_valid(cut) or not stream.is_at_or_after(cut, stream.cut or cut):
+                return False
+        except (NotFound, IndexError, ValueError):
+            return False
+        if min(cut.values()) < 0:
+            # No store truncates a segment at a negative offset, and the workflow tries for ever (observed).
+            stream.stuck = True
+            raise _Never
+        gone = [part.id for part in stream.between(stream.cut, cut) if part.id not in cut]
+        stream.cut = cut
+        for each, offset in cut.items():
+            segment = self._store.segments.get(_name(stream, each))
+            # An offset that is not in the segment counts as truncated already.
+            if segment is not None and segment.start < offset <= segment.length:
+                segment.truncate(offset)
+        for each in gone:
+            self._delete_segment(_name(stream, each))
+        return True
+
+    # --- scaling --------------------------------------------------------------------------------
+
+    def scale(self, request: pb.ScaleRequest) -> pb.ScaleResponse:
+        stream = self._find(request.streamInfo)
+        sealed = list(request.sealedSegments)
+        ranges = in_java_order((each.start, each.end) for each in request.newKeyRanges)
+        if len({low for low, _ in ranges}) < len(ranges):
+            raise _Failed(StatusCode.INTERNAL, "Duplicate key")
+        if stream is None or stream.sealed or stream.unfinished:
+            return pb.ScaleResponse(status="FAILURE")
+        if stream.stuck or len(stream.epochs) > stream.active + 1:
+            return pb.ScaleResponse(status="PRECONDITION_FAILED")
+        old = [stream.epoch.part(each) for each in sealed]
+        if None in old:
+            return pb.ScaleResponse(status="PRECONDITION_FAILED")
+        if any(low >= high for low, high in ranges) or reduced(ranges) != reduced(
+            (each.low, each.high) for each in old if each is not None
+        ):
+            return pb.ScaleResponse(status="FAILURE")
+        left = len(stream.epoch.parts) - len(sealed) + len(ranges)
+        if left < stream.config.scalingPolicy.minNumSegments:
+            return pb.ScaleResponse(status="PRECONDITION_FAILED")
+        before = stream.active
+        if not sealed:
+            stream.stuck = True
+            return pb.ScaleResponse(status="STARTED", epoch=before)
+        new = self._begin_scale(stream, sealed, ranges)
+        return pb.ScaleResponse(status="STARTED", segments=_ranges(stream, new), epoch=before)
+
+    def _begin_scale(
+        self, stream: Stream, sealed: list[int], ranges: list[tuple[float, float]]
+    ) -> tuple[Part, ...]:
+        new = stream.begin_epoch(sealed, ranges)
+        self._create_segments(stream, new)
+
+        def end() -> None:
+            self._seal_segments(stream, sealed)
+            stream.active += 1
+
+        self._soon(stream, end)
+        return new
+
+    def _watch_traffic(self, stream: Stream) -> None:
+        """Look how much is written to a stream, scale it if its policy wants it, and come back later."""
+        known = self._known(stream.scope, stream.name)
+        if known is not stream or stream.sealed or not stream.config.scalingPolicy.scaleType:
+            return
+        now = self._now()
+        for part in stream.parts:
+            total = count(stream, self._store.segment(_name(stream, part.id)))
+            watch(stream, part, total, now)
+        busy = stream.stuck or len(stream.epochs) > stream.active + 1
+        wanted = None if busy else next_scale(stream, now)
+        if wanted is not None:
+            parts, ranges = wanted
+            self._begin_scale(stream, [each.id for each in parts], ranges)
+        self._at(now + TICK, lambda: self._watch_traffic(stream))
+
+    def checkScale(self, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
+        stream = self._find(request.streamInfo)
+        if stream is None or request.epoch > stream.active:
+            return pb.ScaleStatusResponse(status="INVALID_INPUT")
+        if request.epoch in (stream.active, stream.epoch.reference):
+            return pb.ScaleStatusResponse(status="IN_PROGRESS")
+        return pb.ScaleStatusResponse(status="SUCCESS")
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def createTransaction(self, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
+        stream = self._stream(request.streamInfo)
+        lease = request.lease
+        if not _MIN_LEASE <= lease <= _MAX_LEASE:
+            raise _Failed(StatusCode.UNKNOWN, f"lease {lease} is not between {_MIN_LEASE} and {_MAX_LEASE}")
+        if stream.sealed:
+            raise _Failed(StatusCode.INTERNAL, f"Stream: {stream.name} State: SEALED")
+        epoch = stream.epoch.reference
+        txn_id = UUID(int=(epoch << 96) | self._random.getrandbits(96))
+        now = self._now()
+        latest = now + min(_LEASES * lease, _DAY)
+        txn = Transaction(txn_id, epoch, _TXN.OPEN, now, now + lease, latest)
+        stream.transactions[txn_id] = txn
+        self._tables.add_transaction(stream, txn)
+        parts = [
+            Part(generalized_segment_id(each.id, txn_id), each.low, each.high) for each in stream.epoch.parts
+        ]
+        for each in parts:
+            self._store.create(transaction_segment_name(_name(stream, each.id), txn_id))
+        self._watch(stream, txn)
+        return pb.CreateTxnResponse(txnId=txn_message(txn_id), activeSegments=_ranges(stream, parts))
+
+    def _watch(self, stream: Stream, txn: Transaction) -> None:
+        """Abort the transaction when its lease has ended."""
+
+        def look() -> None:
+            if txn.state != _TXN.OPEN:
+                return
+            if txn.expires > self._now():
+                self._at(txn.expires, look)
+            else:
+                self._begin_abort(stream, txn)
+
+        self._at(txn.expires, look)
+
+    def pingTransaction(self, request: pb.PingTxnRequest) -> pb.PingTxnStatus:
+        txn = self._transaction(request)
+        if txn is None:
+            return pb.PingTxnStatus(status="UNKNOWN")
+        if txn.state != _TXN.OPEN:
+            committed = txn.state in (_TXN.COMMITTING, _TXN.COMMITTED)
+            return pb.PingTxnStatus(status="COMMITTED" if committed else "ABORTED")
+        if request.lease > _MAX_LEASE:
+            return pb.PingTxnStatus(status="LEASE_TOO_LARGE")
+        if self._now() + request.lease > txn.latest:
+            return pb.PingTxnStatus(status="MAX_EXECUTION_TIME_EXCEEDED")
+        # A job that comes too late for a shorter lease would keep it alive.
+        sooner = self._now() + request.lease < txn.expires
+        txn.expires = self._now() + request.lease
+        stream = self._stream(request.streamInfo)
+        self._tables.add_transaction(stream, txn)
+        if sooner:
+            self._watch(stream, txn)
+        return pb.PingTxnStatus()
+
+    def commitTransaction(self, request: pb.TxnRequest) -> pb.TxnStatus:
+        txn = self._transaction(request)
+        if txn is None or txn.state in (_TXN.ABORTING, _TXN.ABORTED):
+            return pb.TxnStatus(status="FAILURE")
+        if txn.state == _TXN.OPEN:
+            stream = self._stream(request.streamInfo)
+            txn.state = _TXN.COMMITTING
+            if request.timestamp != NO_TIMESTAMP:
+                txn.writer, txn.time = request.writerId, request.timestamp
+            self._tables.add_transaction(stream, txn)
+            # The order of commits is that of these requests.
+            stream.transactions[txn.id] = stream.transactions.pop(txn.id)
+            self._soon(stream, lambda: self._commit_waiting(stream))
+        return pb.TxnStatus()
+
+    def abortTransaction(self, request: pb.TxnRequest) -> pb.TxnStatus:
+        txn = self._transaction(request)
+        if txn is None or txn.state in (_TXN.COMMITTING, _TXN.COMMITTED):
+            return pb.TxnStatus(status="FAILURE")
+        if txn.state == _TXN.OPEN:
+            self._begin_abort(self._stream(request.streamInfo), txn)
+        return pb.TxnStatus()
+
+    def _begin_abort(self, stream: Stream, txn: Transaction) -> None:
+        txn.state = _TXN.ABORTING
+        self._tables.add_transaction(stream, txn)
+
+        def end() -> None:
+            for part in stream.epochs[txn.epoch].parts:
+                self._delete_segment(_txn_name(stream, part, txn.id))
+            self._end_transaction(stream, txn, _TXN.ABORTED)
+
+        self._soon(stream, end)
+
+    def _end_transaction(self, stream: Stream, txn: Transaction, state: pb.TxnState.State) -> None:
+        txn.state = state
+        self._ended[txn.id] = stream, state
+        self._tables.remove_transaction(stream, txn)
+
+    def _commit_waiting(self, stream: Stream) -> None:
+        """Commit the transactions of the first one's epoch that wait."""
+        waiting = [each for each in stream.transactions.values() if each.state == _TXN.COMMITTING]
+        if not waiting:
+            return
+        epoch = waiting[0].epoch
+        together = [each for each in waiting if each.epoch == epoch]
+        if epoch == stream.epoch.reference:
+            self._commit_into(stream, stream.epoch, together)
+            return
+        # Rolling: the transaction's epoch and the active one are made again, one after the other.
+        active = stream.epoch
+        first = stream.duplicate(stream.epochs[epoch], active)
+        second = stream.duplicate(active, first)
+        for each in (first, second):
+            self._create_segments(stream, each.parts)
+        self._commit_into(stream, first, together)
+        for each in (first, active):
+            self._seal_segments(stream, (part.id for part in each.parts))
+        stream.active = second.number
+
+    def _commit_into(self, stream: Stream, epoch: Epoch, together: list[Transaction]) -> None:
+        for txn in together:
+            position = {}
+            for part in epoch.parts:
+                source = self._store.segments.get(_txn_name(stream, part, txn.id))
+                target = self._store.segments.get(_name(stream, part.id))
+                if source is None or target is None:
+                    continue
+                if stream.config.scalingPolicy.scaleType == pb.ScalingPolicy.BY_RATE_IN_EVENTS_PER_SEC:
+                    rates = stream.rates.get(part.id)
+                    if rates is not None:
+                        # A merge does not count events in the segment.
+                        rates.count -= source.attributes.get(EVENT_COUNT, 0)
+                position[part.id] = self._store.merge(target, source)
+            self._end_transaction(stream, txn, _TXN.COMMITTED)
+            if txn.writer:
+                self._note(stream, txn.writer, txn.time, position)
+
+    def checkTransactionState(self, request: pb.TxnRequest) -> pb.TxnState:
+        txn = self._transaction(request)
+        return pb.TxnState(state=_TXN.UNKNOWN if txn is None else txn.state)
+
+    def listCompletedTransactions(self, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
+        stream = self._stream(request.streamInfo)
+        # One table has those of all streams, and nothing is found once it has those of a second one.
+        if any(of is not stream for of, _ in self._ended.values()):
+            return pb.ListCompletedTxnResponse()
+        found = [
+            pb.TxnResponse(
+                txnId=txn_message(txn_id),
+                status=pb.TxnResponse.COMMITTED if state == _TXN.COMMITTED else pb.TxnResponse.ABORTED,
+            )
+            for txn_id, (_, state) in self._ended.items()
+        ]
+        return pb.ListCompletedTxnResponse(response=found[:_MOST_ENDED])
+
+    def _transaction(self, request: Any) -> Transaction | None:
+        stream = self._find(request.streamInfo)
+        return None if stream is None else stream.transactions.get(uuid_of(request.txnId))
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def noteTimestampFromWriter(self, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
+        stream = self._stream(request.position.streamInfo)
+        result = self._note(stream, request.writer, request.timestamp, dict(request.position.cut))
+        return pb.TimestampResponse(result=result)
+
+    def _note(self, stream: Stream, writer: str, time: int, position: dict[int, int]) -> Any:
+        if not stream.marks:
+            self._at(self._now() + _MARKS_EVERY, lambda: self._mark(stream))
+        return note(stream, writer, time, position)
+
+    def removeWriter(self, request: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
+        stream = self._find(request.stream)
+        mark = None if stream is None else stream.marks.get(request.writer)
+        if mark is None:
+            return pb.RemoveWriterResponse(result="UNKNOWN_WRITER")
+        mark.alive = False
+        return pb.RemoveWriterResponse()
+
+    def _mark(self, stream: Stream) -> None:
+        """Write a watermark if there is a new one, and look again later."""
+        marks = self._known(stream.scope, f"_MARK{stream.name}")
+        if self._known(stream.scope, stream.name) is not stream or marks is None or not stream.marks:
+            return
+        segment = self._store.segment(_name(marks, marks.epoch.parts[0].id))
+        next_watermark(self._store, stream, segment, self._now())
+        if stream.marks:
+            self._at(self._now() + _MARKS_EVERY, lambda: self._mark(stream))
+
+    # --- reader groups --------------------------------------------------------------------------
+
+    def createReaderGroup(self, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
+        name, group_id = request.readerGroupName, _checked(request)
+        if not _USER_NAME.match(name) or len(name) > _MAX_NAME:
+            return pb.CreateReaderGroupResponse(status="INVALID_RG_NAME")
+        scope = self._scopes.get(request.scope)
+        if scope is None:
+            return pb.CreateReaderGroupResponse(status="SCOPE_NOT_FOUND")
+        self._check_table(request.scope, scope, "_readerGroupsInScope")
+        found = scope.groups.get(name)
+        if found is not None:
+            return pb.CreateReaderGroupResponse(config=found)
+        if group_id.int == 0:
+            request.readerGroupId = str(self._new_id())
+        scope.groups[name] = request
+        self._subscribe(scope, request)
+        self._create(scope, _fixed(request.scope, f"_RG{name}", rollover=_STATE_ROLLOVER))
+        return pb.CreateReaderGroupResponse(config=request)
+
+    def _check_table(self, name: str, scope: _Scope, table: str) -> None:
+        if table in scope.broken:
+            raise NotFound(f"_system/_tables/{name}/{table} does not exist")
+
+    def _subscribe(self, scope: _Scope, group: pb.ReaderGroupConfiguration) -> None:
+        """Make the streams of a group those that it subscribes to."""
+        subscriber = f"{group.scope}/{group.readerGroupName}"
+        wanted = {
+            (each.streamInfo.scope, each.streamInfo.stream)
+            for each in group.startingStreamCuts
+            if group.retentionType
+        }
+        for stream in self._cluster():
+            if (stream.scope, stream.name) not in wanted:
+                stream.subscribers.pop(subscriber, None)
+        for stream_scope, name in wanted:
+            found = self._find(pb.StreamInfo(scope=stream_scope, stream=name))
+            if found is None:
+                # The creation does not end, and the group cannot be deleted either.
+                scope.unfinished.add(group.readerGroupName)
+                raise _Never
+            found.subscribers.setdefault(subscriber, {})
+
+    def _group(self, scope: str, name: str) -> pb.ReaderGroupConfiguration | None:
+        found = self._scope_of(scope)
+        self._check_table(scope, found, "_readerGroupsInScope")
+        return found.groups.get(name)
+
+    def getReaderGroupConfig(self, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
+        found = self._group(request.scope, request.readerGroup)
+        if found is None:
+            empty = pb.ReaderGroupConfiguration()
+            return pb.ReaderGroupConfigResponse(status="RG_NOT_FOUND", config=empty)
+        return pb.ReaderGroupConfigResponse(config=found)
+
+    def updateReaderGroup(self, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
+        _checked(request)
+        scope = self._scope_of(request.scope)
+        found = self._group(request.scope, request.readerGroupName)
+        if found is None:
+            return pb.UpdateReaderGroupResponse(status="RG_NOT_FOUND")
+        if (request.generation, request.readerGroupId) != (found.generation, found.readerGroupId):
+            return pb.UpdateReaderGroupResponse(status="INVALID_CONFIG", generation=request.generation)
+        request.generation += 1
+        scope.groups[request.readerGroupName] = request
+        self._subscribe(scope, request)
+        return pb.UpdateReaderGroupResponse(generation=request.generation)
+
+    def deleteReaderGroup(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
+        found = self._group(request.scope, request.readerGroup)
+        if found is None or found.readerGroupId != request.readerGroupId:
+            return pb.DeleteReaderGroupStatus(status="RG_NOT_FOUND")
+        self._end_group(self._scopes[request.scope], found)
+        return pb.DeleteReaderGroupStatus()
+
+    def _end_group(self, scope: _Scope, group: pb.ReaderGroupConfiguration) -> None:
+        if group.readerGroupName in scope.unfinished:
+            raise _Never
+        for stream in self._cluster():
+            stream.subscribers.pop(f"{group.scope}/{group.readerGroupName}", None)
+        state = scope.streams.get(f"_RG{group.readerGroupName}")
+        if state is not None:
+            self._seal(state)
+            self._delete(state)
+        del scope.groups[group.readerGroupName]
+
+    def listSubscribers(self, request: pb.StreamInfo) -> pb.SubscribersResponse:
+        stream = self._find(request)
+        self._scope_of(request.scope)
+        if stream is None:
+            return pb.SubscribersResponse(status="STREAM_NOT_FOUND")
+        return pb.SubscribersResponse(subscribers=stream.subscribers)
+
+    def updateSubscriberStreamCut(self, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:
+        stream = self._find(request.streamCut.streamInfo)
+        self._scope_of(request.streamCut.streamInfo.scope)
+        if stream is None:
+            return pb.UpdateSubscriberStatus(status="STREAM_NOT_FOUND")
+        scope, _, name = request.subscriber.partition("/")
+        known = self._scopes.get(scope)
+        group = None if known is None else known.groups.get(name)
+        if (
+            group is None
+            or group.readerGroupId != request.readerGroupId
+            or request.subscriber not in stream.subscribers
+        ):
+            return pb.UpdateSubscriberStatus(status="SUBSCRIBER_NOT_FOUND")
+        if request.generation != group.generation:
+            return pb.UpdateSubscriberStatus(status="GENERATION_MISMATCH")
+        cut = dict(request.streamCut.cut)
+        before = stream.subscribers[request.subscriber]
+        try:
+            valid = stream.is_valid(cut) and (not before or stream.is_at_or_after(cut, before))
+        except (NotFound, IndexError, ValueError):
+            return pb.UpdateSubscriberStatus(status="FAILURE")
+        if not valid:
+            return pb.UpdateSubscriberStatus(status="STREAM_CUT_NOT_VALID")
+        stream.subscribers[request.subscriber] = cut
+        return pb.UpdateSubscriberStatus()
+
+    # --- retention ------------------------------------------------------------------------------
+
+    def _retain(self, stream: Stream) -> None:
+        """Record where the stream ends, drop what its policy does not keep, and come back later."""
+        known = self._known(stream.scope, stream.name)
+        if known is not stream or stream.sealed or not stream.config.retentionPolicy.retentionType:
+            return
+        now = self._now()
+        end = {each.id: self._store.segment(_name(stream, each.id)).length for each in stream.epoch.parts}
+        stream.kept_cuts.append((now, self._size_until(stream, end), end))
+        cut = cut_to_truncate_at(stream, now, lambda cut: self._size_until(stream, cut))
+        if cut is not None and min(cut.values()) >= 0 and not stream.stuck:
+            self._settle(stream)
+            if self._truncate(stream, cut):
+                stream.kept_cuts = [
+                    each for each in stream.kept_cuts if stream.is_at_or_after(each[2], stream.cut)
+                ]
+        self._at(now + _RETENTION_EVERY, lambda: self._retain(stream))
+
+    def _size_until(self, stream: Stream, cut: dict[int, int]) -> int:
+        """Return the bytes before a cut, from the very beginning of the stream."""
+        return sum(
+            max(cut[each.id], 0) if each.id in cut else stream.lengths.get(each.id, 0)
+            for each in stream.between({}, cut)
+        )
+
+    # --- key-value tables -----------------------------------------------------------------------
+
+    def createKeyValueTable(self, request: pb.KeyValueTableConfig) -> pb.CreateKeyValueTableStatus:
+        if not _USER_NAME.match(request.kvtName) or len(request.kvtName) > _MAX_NAME:
+            return pb.CreateKeyValueTableStatus(status="INVALID_TABLE_NAME")
+        scope = self._scopes.get(request.scope)
+        if scope is None:
+            return pb.CreateKeyValueTableStatus(status="SCOPE_NOT_FOUND")
+        self._check_table(request.scope, scope, "_kvTablesInScope")
+        if request.kvtName in scope.tables:
+            return pb.CreateKeyValueTableStatus(status="TABLE_EXISTS")
+        if request.partitionCount < 1 or request.primaryKeyLength < 1 or request.secondaryKeyLength < 0:
+            raise _Failed(StatusCode.INTERNAL, "the partition count and the key lengths must be positive")
+        # The controller forgets it.
+        request.rolloverSizeBytes = 0
+        scope.tables[request.kvtName] = request
+        for name in _table_names(request):
+            self._store.create_table(name, request.primaryKeyLength + request.secondaryKeyLength)
+        return pb.CreateKeyValueTableStatus()
+
+    def _table(self, scope: str, name: str) -> pb.KeyValueTableConfig:
+        found = self._scope_of(scope).tables.get(name)
+        if found is None:
+            raise NotFound(f"KeyValueTable {scope}/{name} does not exist")
+        return found
+
+    def getKeyValueTableConfiguration(self, request: pb.KeyValueTableInfo) -> pb.KeyValueTableConfigResponse:
+        try:
+            return pb.KeyValueTableConfigResponse(config=self._table(request.scope, request.kvtName))
+        except NotFound:
+            return pb.KeyValueTableConfigResponse(status="TABLE_NOT_FOUND")
+
+    def getCurrentSegmentsKeyValueTable(self, request: pb.KeyValueTableInfo) -> pb.SegmentRanges:
+        config = self._table(request.scope, request.kvtName)
+        info = pb.StreamInfo(scope=config.scope, stream=config.kvtName)
+        found = [
+            pb.SegmentRange(
+                segmentId=pb.SegmentId(streamInfo=info, segmentId=each.id), minKey=each.low, maxKey=each.high
+            )
+            for each in even_parts(config.partitionCount, 0)
+        ]
+        return pb.SegmentRanges(segmentRanges=found)
+
+    def listKeyValueTablesInScope(self, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
+        scope = self._scopes.get(_given(request.scope.scope, "scope"))
+        if scope is None:
+            return pb.KVTablesInScopeResponse(status="SCOPE_NOT_FOUND")
+        names, token = _page(scope.tables, request.continuationToken)
+        tables = [pb.KeyValueTableInfo(scope=request.scope.scope, kvtName=name) for name in names]
+        return pb.KVTablesInScopeResponse(kvtables=tables, continuationToken=token)
+
+    def deleteKeyValueTable(self, request: pb.KeyValueTableInfo) -> pb.DeleteKVTableStatus:
+        scope = self._scopes.get(request.scope)
+        config = None if scope is None else scope.tables.get(request.kvtName)
+        if scope is None or config is None:
+            return pb.DeleteKVTableStatus(status="TABLE_NOT_FOUND")
+        self._end_table(scope, config)
+        return pb.DeleteKVTableStatus()
+
+    def _end_table(self, scope: _Scope, config: pb.KeyValueTableConfig) -> None:
+        for name in _table_names(config):
+            self._delete_segment(name)
+        del scope.tables[config.kvtName]
+
+
+def _given(name: str, what: str) -> str:
+    if not name:
+        raise _Failed(StatusCode.INTERNAL, f"{what}: argument is null or empty")
+    return name
+
+
+def _checked(group: pb.ReaderGroupConfiguration) -> UUID:
+    """Check a configuration of a group; return the id."""
+    if group.maxOutstandingCheckpointRequest < 1 or not group.startingStreamCuts:
+        raise _Failed(StatusCode.INTERNAL, "the configuration of the reader group is not valid")
+    try:
+        return UUID(group.readerGroupId)
+    except ValueError as error:
+        raise _Failed(StatusCode.INTERNAL, f"Invalid UUID string: {group.readerGroupId}") from error
+
+
+def _page(names: Iterable[str], token: pb.ContinuationToken) -> tuple[list[str], pb.ContinuationToken]:
+    """Return a page of names, and the token of the next one."""
+    found = sorted(each for each in names if each > token.token)[:_PAGE]
+    return found, pb.ContinuationToken(token=found[-1] if found else token.token)
+
+
+def _fixed(scope: str, stream: str, rollover: int = 0) -> pb.StreamConfig:
+    """The configuration of an internal stream."""
+    return pb.StreamConfig(
+        streamInfo=pb.StreamInfo(scope=scope, stream=stream),
+        scalingPolicy=pb.ScalingPolicy(minNumSegments=1),
+        rolloverSizeBytes=rollover,
+    )
+
+
+def _name(stream: Stream, segment: int) -> str:
+    return segment_name(stream.scope, stream.name, segment)
+
+
+def _txn_name(stream: Stream, part: Part, txn_id: UUID) -> str:
+    return transaction_segment_name(_name(stream, generalized_segment_id(part.id, txn_id)), txn_id)
+
+
+def _table_names(config: pb.KeyValueTableConfig) -> list[str]:
+    stream = config.kvtName + TABLE_SUFFIX
+    return [segment_name(config.scope, stream, segment_id(0, each)) for each in range(config.partitionCount)]
+
+
+def _segment_id(stream: Stream, segment: int) -> pb.SegmentId:
+    info = pb.StreamInfo(scope=stream.scope, stream=stream.name)
+    return pb.SegmentId(streamInfo=info, segmentId=segment)
+
+
+def _ranges(stream: Stream, parts: Iterable[Part]) -> list[pb.SegmentRange]:
+    return [
+        pb.SegmentRange(segmentId=_segment_id(stream, each.id), minKey=each.low, maxKey=each.high)
+        for each in sorted(parts, key=lambda each: each.low)
+    ]

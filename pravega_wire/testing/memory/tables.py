@@ -1,0 +1,238 @@
+"""Table segments: entries with versions in a segment, and what a 0.13.0 store does with them.
+
+An entry is appended to the segment, and its version is the offset of that place. Conditions and listings of
+keys go by the place; a read returns the version that is stored with an entry which compaction has moved
+(``docs/protocol/unforgiving.md``, "Conditions on entries that were compacted").
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, Protocol
+
+from pravega_wire.protocol.commands import TableEntry, TableKey
+
+__all__ = [
+    "NO_VERSION",
+    "BadArgument",
+    "BadOffset",
+    "BadVersion",
+    "MissingKey",
+    "NotEmpty",
+    "Refused",
+    "Table",
+    "Unsupported",
+]
+
+NO_VERSION: Final = -(2**63)
+"""As a demand: none. In a stored entry: its place is its version."""
+
+NOT_EXISTS: Final = -1
+_HEADER: Final = Struct(">biiq")
+_REMOVED: Final = -1
+_COMPACTED_FROM: Final = 1 << 20
+_LIVE_SHARE: Final = 0.75
+_PAGE: Final = 16
+_MAX_KEY: Final = 8192
+_MAX_VALUE: Final = (1 << 20) - _MAX_KEY
+_MAX_BATCH: Final = 0xFFFFFF - _MAX_KEY
+
+
+class Refused(Exception):
+    """Base of the reasons for which an operation on a segment is refused."""
+
+
+class BadArgument(Refused):
+    """An argument is not legal."""
+
+
+class BadOffset(Refused):
+    """An offset is not the one that it must be. :ivar expected: that one."""
+
+    def __init__(self, expected: int) -> None:
+        super().__init__(expected)
+        self.expected = expected
+
+
+class BadVersion(Refused):
+    """An entry has not the version that was demanded."""
+
+
+class MissingKey(Refused):
+    """A key does not exist, although a version of it was demanded."""
+
+
+class NotEmpty(Refused):
+    """A table has entries."""
+
+
+class Unsupported(Refused):
+    """The operation is not possible for this kind of table."""
+
+
+class Place(Protocol):
+    """The segment that keeps the entries of a table."""
+
+    name: str
+    data: bytearray
+    start: int
+
+    @property
+    def length(self) -> int: ...
+    def truncate(self, offset: int) -> None: ...
+
+
+class Table:
+    """The entries of one table segment.
+
+    :param segment: where the entries are stored.
+    :param key_length: length of each key in bytes; 0 in a hash table.
+    """
+
+    def __init__(self, segment: Place, key_length: int) -> None:
+        self._segment = segment
+        self.key_length = key_length
+        self._places: dict[bytes, int] = {}
+        self._keys: list[bytes] = []
+        self._live = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def put(self, entries: Sequence[TableEntry], at: int) -> list[int]:
+        """Store entries, all or none; return their versions.
+
+        :param entries: entries, each with the version that its key must have.
+        :param at: length that the segment must have, or -1.
+        """
+        size = sum(_HEADER.size + len(each.key.data) + len(each.value) for each in entries)
+        if size > _MAX_BATCH:
+            raise BadArgument(f"the update has {size} bytes, more than {_MAX_BATCH}")
+        self._check([each.key for each in entries], at)
+        if any(len(each.value) > _MAX_VALUE for each in entries):
+            raise BadArgument(f"a value has more than {_MAX_VALUE} bytes")
+        versions = [self._store(each.key.data, each.value) for each in entries]
+        self._compact()
+        return versions
+
+    def remove(self, keys: Sequence[TableKey], at: int) -> None:
+        """Remove keys, all or none; arguments as of :meth:`put`."""
+        self._check(keys, at)
+        for key in keys:
+            if self._places.pop(key.data, None) is None:
+                continue
+            del self._keys[bisect_left(self._keys, key.data)]
+            if not self.key_length:
+                self._segment.data += _HEADER.pack(0, len(key.data), _REMOVED, NO_VERSION) + key.data
+
+    def get(self, key: bytes) -> TableEntry:
+        """Return the entry of a key; its version is -1 if there is none."""
+        self._check_key(key)
+        place = self._places.get(key)
+        if place is None:
+            return TableEntry(TableKey(key, NOT_EXISTS), b"")
+        version, value = self._at(place)
+        return TableEntry(TableKey(key, version), value)
+
+    def listed(self, token: bytes, first: bytes, last: bytes, most: int) -> tuple[list[TableKey], bytes]:
+        """Return keys with their places, and the token of the next page.
+
+        :param token: token of the page before; of hash tables only.
+        :param first: first key, or empty.
+        :param last: last key, or empty.
+        :param most: most keys.
+        """
+        if self.key_length:
+            if token:
+                raise BadArgument("ContinuationToken not supported for FixedKeyLengthTableSegments.")
+            for bound in (first, last):
+                if bound:
+                    self._check_key(bound)
+            start = bisect_left(self._keys, first)
+            end = bisect_right(self._keys, last) if last else len(self._keys)
+        else:
+            if first or last:
+                raise Unsupported
+            start, end = bisect_right(self._keys, token) if token else 0, len(self._keys)
+        # A page is never split: there may be more than were wanted.
+        pages = -(-max(most, 0) // _PAGE)
+        found = self._keys[start : min(end, start + pages * _PAGE)]
+        return [TableKey(key, self._places[key]) for key in found], found[-1] if found else token
+
+    def changes(self, position: int, most: int) -> tuple[list[TableEntry], bool, bool, int]:
+        """Return what has changed in a hash table since a position.
+
+        :returns: the entries, whether the position was truncated away, whether the end was reached, and the
+            position to continue from.
+        """
+        segment = self._segment
+        if self.key_length:
+            raise Unsupported
+        if position > segment.length:
+            raise BadArgument(f"fromPosition {position} is beyond the segment's length {segment.length}")
+        truncated = position < segment.start
+        position = max(position, segment.start)
+        found: dict[bytes, TableEntry] = {}
+        while position < segment.length and len(found) < most:
+            at = position - segment.start
+            _, key_length, value_length, version = _HEADER.unpack_from(segment.data, at)
+            at += _HEADER.size
+            key = bytes(segment.data[at : at + key_length])
+            found.pop(key, None)
+            if value_length != _REMOVED:
+                value = bytes(segment.data[at + key_length : at + key_length + value_length])
+                number = position if version == NO_VERSION else version
+                found[key] = TableEntry(TableKey(key, number), value)
+            position += _HEADER.size + key_length + max(value_length, 0)
+        return list(found.values()), truncated, position >= segment.length, position
+
+    def _check(self, keys: Iterable[TableKey], at: int) -> None:
+        for key in keys:
+            self._check_key(key.data)
+        if at not in (-1, self._segment.length):
+            raise BadOffset(self._segment.length)
+        for key in keys:
+            place = self._places.get(key.data, NOT_EXISTS)
+            if key.version not in (NO_VERSION, place):
+                # Only hash tables tell that there is none (observed).
+                raise MissingKey if place == NOT_EXISTS and not self.key_length else BadVersion
+
+    def _check_key(self, key: bytes) -> None:
+        if self.key_length and len(key) != self.key_length:
+            raise BadArgument(
+                f"the key has {len(key)} bytes, but segment {self._segment.name} requires key lengths of "
+                f"{self.key_length}"
+            )
+        if len(key) > _MAX_KEY:
+            raise BadArgument(f"a key has more than {_MAX_KEY} bytes")
+
+    def _store(self, key: bytes, value: bytes, version: int = NO_VERSION) -> int:
+        place = self._segment.length
+        self._segment.data += _HEADER.pack(0, len(key), len(value), version) + key + value
+        if key not in self._places:
+            insort(self._keys, key)
+        self._places[key] = place
+        return place
+
+    def _at(self, place: int) -> tuple[int, bytes]:
+        at = place - self._segment.start
+        _, key_length, value_length, version = _HEADER.unpack_from(self._segment.data, at)
+        at += _HEADER.size + key_length
+        return place if version == NO_VERSION else version, bytes(self._segment.data[at : at + value_length])
+
+    def _compact(self) -> None:
+        """Move all entries to the end, and truncate, when most of the segment is of old ones."""
+        segment = self._segment
+        stored = len(segment.data)
+        if stored < _COMPACTED_FROM or stored < 2 * self._live:
+            return
+        found = {key: self._at(place) for key, place in self._places.items()}
+        self._live = sum(_HEADER.size + len(key) + len(value) for key, (_, value) in found.items())
+        if self._live > stored * _LIVE_SHARE:
+            return
+        end = segment.length
+        for key, (version, value) in sorted(found.items(), key=lambda item: self._places[item[0]]):
+            self._store(key, value, version)
+        segment.truncate(end)

@@ -1,0 +1,483 @@
+"""The controller in memory answers as the real one: the same calls, answer by answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import trio
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from pravega_wire.grpc.status import StatusCode
+from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.testing import PravegaServer, standalone
+from pravega_wire.transport.grpc_channel import GrpcChannel
+from pravega_wire.transport.stream import connect
+
+METHODS = pb.DESCRIPTOR.services_by_name["ControllerService"].methods_by_name
+SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
+NONE = -(2**63)
+LEASE = 60_000
+EPOCH = 1 << 32
+
+
+class Calls:
+    """Makes calls and writes down what was answered, as far as it does not depend on the server.
+
+    :ivar scope: a scope of its own.
+    :ivar answers: what was asked and answered.
+    """
+
+    def __init__(self, channel: GrpcChannel, scope: str) -> None:
+        self._channel = channel
+        self.scope = scope
+        self.answers: list[object] = []
+        self._ids: dict[str, str] = {}
+
+    def stream(self, name: str = "s", scope: str | None = None) -> pb.StreamInfo:
+        return pb.StreamInfo(scope=self.scope if scope is None else scope, stream=name)
+
+    def config(self, name: str = "s", segments: int = 2, **more: Any) -> pb.StreamConfig:
+        policy = pb.ScalingPolicy(minNumSegments=segments)
+        return pb.StreamConfig(streamInfo=self.stream(name), scalingPolicy=policy, **more)
+
+    def cut(self, positions: dict[int, int], name: str = "s") -> pb.StreamCut:
+        return pb.StreamCut(streamInfo=self.stream(name), cut=positions)
+
+    def scaling(self, seal: list[int], *ranges: tuple[float, float], name: str = "s") -> pb.ScaleRequest:
+        new = [pb.ScaleRequest.KeyRangeEntry(start=low, end=high) for low, high in ranges]
+        return pb.ScaleRequest(streamInfo=self.stream(name), sealedSegments=seal, newKeyRanges=new)
+
+    def group(self, name: str = "g", **more: Any) -> pb.ReaderGroupConfiguration:
+        cuts = [self.cut({})]
+        return pb.ReaderGroupConfiguration(
+            scope=self.scope,
+            readerGroupName=name,
+            startingStreamCuts=cuts,
+            endingStreamCuts=cuts,
+            maxOutstandingCheckpointRequest=3,
+            **more,
+        )
+
+    async def quietly(self, rpc: str, request: Message) -> tuple[StatusCode, Any]:
+        """Make a call that is not written down."""
+        with trio.fail_after(120):
+            result = await self._channel.call(SERVICE + rpc, request.SerializeToString(), timeout=100)
+        return result.code, GetMessageClass(METHODS[rpc].output_type).FromString(result.message)
+
+    async def __call__(self, rpc: str, request: Message) -> Any:
+        code, reply = await self.quietly(rpc, request)
+        asked = self._plain(MessageToDict(request, always_print_fields_with_no_presence=True))
+        found = self._plain(MessageToDict(reply, always_print_fields_with_no_presence=True))
+        self.answers.append((rpc, asked, code.name, found))
+        return reply
+
+    async def until(self, rpc: str, request: Message, done: Callable[[Any], bool]) -> None:
+        """Ask until it is so."""
+        while not done((await self.quietly(rpc, request))[1]):
+            await trio.sleep(0.02)
+
+    async def scaled(self, epoch: int, name: str = "s") -> None:
+        status = pb.ScaleStatusRequest(streamInfo=self.stream(name), epoch=epoch)
+        await self.until(
+            "checkScale", status, lambda reply: reply.status != pb.ScaleStatusResponse.IN_PROGRESS
+        )
+
+    async def begun(self, name: str = "s") -> pb.TxnId:
+        request = pb.CreateTxnRequest(streamInfo=self.stream(name), lease=LEASE)
+        found: pb.TxnId = (await self("createTransaction", request)).txnId
+        return found
+
+    async def ended(self, txn: pb.TxnId, name: str = "s") -> None:
+        request = pb.TxnRequest(streamInfo=self.stream(name), txnId=txn)
+        ends = (pb.TxnState.COMMITTED, pb.TxnState.ABORTED)
+        await self.until("checkTransactionState", request, lambda reply: reply.state in ends)
+
+    def _plain(self, value: Any) -> Any:
+        """Without tokens and ids; lists have no order."""
+        if isinstance(value, dict):
+            return {
+                key: self._ids.setdefault(str(each), str(len(self._ids)))
+                if key in ("lowBits", "readerGroupId")
+                else int(each) >> 32
+                if key == "highBits"
+                else self._plain(each)
+                for key, each in value.items()
+                if key not in ("continuationToken", "delegationToken")
+            }
+        return sorted(map(self._plain, value), key=str) if isinstance(value, list) else value
+
+
+Program = Callable[[Calls], Awaitable[None]]
+
+
+async def scopes(call: Calls) -> None:
+    other = f"{call.scope}-other"
+    for name in (other, other, "_internal", "a b", ""):
+        await call("createScope", pb.ScopeInfo(scope=name))
+    for name in (other, "nonesuch"):
+        await call("checkScopeExists", pb.ScopeInfo(scope=name))
+    for name in (other, other):
+        await call("deleteScope", pb.ScopeInfo(scope=name))
+    for name in ("nonesuch", ""):
+        await call("deleteScopeRecursive", pb.ScopeInfo(scope=name))
+        info = pb.ScopeInfo(scope=name)
+        await call("listStreamsInScope", pb.StreamsInScopeRequest(scope=info))
+        await call("listKeyValueTablesInScope", pb.KVTablesInScopeRequest(scope=info))
+    await call("deleteScope", pb.ScopeInfo(scope="_internal"))
+
+
+async def missing(call: Calls) -> None:
+    """Calls about what is not there."""
+    txn = pb.TxnId(highBits=1, lowBits=2)
+    for info in (call.stream("no"), call.stream("no", "nonesuch"), call.stream("")):
+        for rpc in (
+            "sealStream", "deleteStream", "checkStreamExists", "getStreamConfiguration", "getCurrentSegments",
+            "listSubscribers",
+        ):  # fmt: skip
+            await call(rpc, info)
+        cut = pb.StreamCut(streamInfo=info, cut={0: 0})
+        policy = pb.ScalingPolicy(minNumSegments=1)
+        await call("updateStream", pb.StreamConfig(streamInfo=info, scalingPolicy=policy))
+        await call("truncateStream", cut)
+        await call("isStreamCutValid", cut)
+        await call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=info))
+        await call("getSegments", pb.GetSegmentsRequest(streamInfo=info))
+        segment = pb.SegmentId(streamInfo=info)
+        for rpc in ("getSegmentsImmediatelyFollowing", "getSegmentsImmediatlyFollowing", "isSegmentValid"):
+            await call(rpc, segment)
+        await call("getSegmentsBetween", pb.StreamCutRange(streamInfo=info, to={0: 0}))
+        scale = pb.ScaleRequest(streamInfo=info, sealedSegments=[0])
+        scale.newKeyRanges.add(start=0.0, end=1.0)
+        await call("scale", scale)
+        await call("checkScale", pb.ScaleStatusRequest(streamInfo=info))
+        await call("createTransaction", pb.CreateTxnRequest(streamInfo=info, lease=LEASE))
+        for rpc in ("commitTransaction", "abortTransaction", "checkTransactionState"):
+            await call(rpc, pb.TxnRequest(streamInfo=info, txnId=txn, timestamp=NONE))
+        await call("pingTransaction", pb.PingTxnRequest(streamInfo=info, txnId=txn, lease=LEASE))
+        time = pb.TimestampFromWriter(writer="w", position=cut, timestamp=1)
+        await call("noteTimestampFromWriter", time)
+        await call("removeWriter", pb.RemoveWriterRequest(writer="w", stream=info))
+        consumed = pb.SubscriberStreamCut(subscriber="a/b", readerGroupId=str(uuid4()), streamCut=cut)
+        await call("updateSubscriberStreamCut", consumed)
+    for scope in (call.scope, "nonesuch"):
+        await call("getReaderGroupConfig", pb.ReaderGroupInfo(scope=scope, readerGroup="no"))
+        group_id = str(uuid4())
+        group = pb.ReaderGroupInfo(scope=scope, readerGroup="no", readerGroupId=group_id)
+        await call("deleteReaderGroup", group)
+        wanted = call.group("no", readerGroupId=group_id)
+        wanted.scope = scope
+        await call("updateReaderGroup", wanted)
+        table = pb.KeyValueTableInfo(scope=scope, kvtName="no")
+        await call("getKeyValueTableConfiguration", table)
+        await call("getCurrentSegmentsKeyValueTable", table)
+        await call("deleteKeyValueTable", table)
+
+
+async def streams(call: Calls) -> None:
+    for name in ("s", "s", "a b", "_s", ""):
+        await call("createStream", call.config(name))
+    await call("listStreamsInScope", pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=call.scope)))
+    await call("getStreamConfiguration", call.stream())
+    retention = pb.RetentionPolicy(retentionType="SIZE", retentionParam=5, retentionMax=9)
+    changed = call.config(
+        segments=3, tags=pb.Tags(tag=["b", "a"]), rolloverSizeBytes=7, retentionPolicy=retention
+    )
+    await call("updateStream", changed)
+    await call("getStreamConfiguration", call.stream())
+    for tag in ("a", "c"):
+        listing = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope=call.scope), tag=tag)
+        await call("listStreamsInScopeForTag", listing)
+    await call("deleteStream", call.stream())
+    await call("sealStream", call.stream())
+    await call("sealStream", call.stream())
+    await call("getCurrentSegments", call.stream())
+    await call("getSegments", pb.GetSegmentsRequest(streamInfo=call.stream()))
+    await call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=call.stream()))
+    for segment in (0, 1, 7):
+        asked = pb.SegmentId(streamInfo=call.stream(), segmentId=segment)
+        await call("isSegmentValid", asked)
+    await call("getSegmentsImmediatelyFollowing", pb.SegmentId(streamInfo=call.stream()))
+    await call("updateStream", changed)
+    await call("truncateStream", call.cut({0: 0, 1: 0}))
+    await call("scale", call.scaling([0], (0.0, 0.5)))
+    await call("createTransaction", pb.CreateTxnRequest(streamInfo=call.stream(), lease=LEASE))
+    await call("deleteStream", call.stream())
+    await call("deleteStream", call.stream())
+    # Its segments go on with the next number.
+    await call("createStream", call.config())
+    await call("getCurrentSegments", call.stream())
+    await call("getSegments", pb.GetSegmentsRequest(streamInfo=call.stream()))
+
+
+async def updates(call: Calls) -> None:
+    """A change of the least number of segments scales the stream at once."""
+    for segments in (6, 7):
+        await call("createStream", call.config(f"s{segments}", segments))
+        await call("getCurrentSegments", call.stream(f"s{segments}"))
+    for segments in (7, 3):
+        await call("updateStream", call.config("s6", segments))
+        await call("getCurrentSegments", call.stream("s6"))
+    events = pb.ScalingPolicy(
+        scaleType="BY_RATE_IN_EVENTS_PER_SEC", targetRate=9, scaleFactor=2, minNumSegments=2
+    )
+    for segments in (2, 4):
+        events.minNumSegments = segments
+        await call("updateStream", pb.StreamConfig(streamInfo=call.stream("s6"), scalingPolicy=events))
+        await call("getCurrentSegments", call.stream("s6"))
+
+
+async def cuts(call: Calls) -> None:
+    await call("createStream", call.config())
+    await call("scale", call.scaling([1], (0.5, 0.75), (0.75, 1.0)))
+    await call.scaled(0)
+    two, three = EPOCH + 2, EPOCH + 3
+    await call("scale", call.scaling([0, two], (0.0, 0.75)))
+    await call.scaled(1)
+    four = 2 * EPOCH + 4
+    for epoch in range(4):
+        await call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=call.stream(), epoch=epoch))
+        await call("checkScale", pb.ScaleStatusRequest(streamInfo=call.stream(), epoch=epoch))
+    for segment in (0, 1, two, three, four):
+        asked = pb.SegmentId(streamInfo=call.stream(), segmentId=segment)
+        await call("getSegmentsImmediatelyFollowing", asked)
+    positions: list[dict[int, int]] = [
+        {0: 0, 1: 0},
+        {0: 0, two: 0, three: 0},
+        {0: 0, two: 0, three: -1},
+        {0: 0, 1: 0, two: 0},
+        {0: 0},
+        {four: 0, three: 0},
+        {four: -1, three: 0},
+        {0: 5, four: -1, three: 0},
+        {1: 5, four: -1},
+        {four: -1, three: -1},
+        {four: 0, 1: 0},
+    ]
+    for each in positions:
+        await call("isStreamCutValid", call.cut(each))
+    for start in ({}, positions[0], positions[1], positions[5]):
+        for end in ({}, positions[0], positions[1], positions[5]):
+            asked_for = pb.StreamCutRange(streamInfo=call.stream(), to=end)
+            getattr(asked_for, "from").update(start)
+            await call("getSegmentsBetween", asked_for)
+    for each in [positions[at] for at in (4, 1, 0, 5)]:
+        await call("truncateStream", call.cut(each))
+        await call("getSegments", pb.GetSegmentsRequest(streamInfo=call.stream()))
+
+
+async def scales(call: Calls) -> None:
+    await call("createStream", call.config())
+    for seal, ranges in (
+        ([7], [(0.0, 0.5)]),
+        ([0], [(0.0, 0.4)]),
+        ([0], [(0.0, 0.6)]),
+        ([0], [(0.1, 0.1), (0.0, 0.5)]),
+        ([0], [(0.0, 0.5), (0.0, 0.5)]),
+        ([0, 1], [(0.0, 1.0)]),
+        ([EPOCH], [(0.0, 0.5)]),
+    ):
+        await call("scale", call.scaling(seal, *ranges))
+    await call("scale", call.scaling([0], (0.0, 0.2), (0.2, 0.5)))
+    await call.scaled(0)
+    await call("getCurrentSegments", call.stream())
+    await call("scale", call.scaling([0], (0.0, 0.5)))
+
+
+async def transactions(call: Calls) -> None:
+    await call("createStream", call.config())
+    for lease in (0, 9_999, 600_001):
+        await call("createTransaction", pb.CreateTxnRequest(streamInfo=call.stream(), lease=lease))
+    first, second, third = [await call.begun() for _ in range(3)]
+
+    async def each_of(*txns: pb.TxnId) -> None:
+        for txn in txns:
+            for rpc in ("checkTransactionState", "commitTransaction", "abortTransaction"):
+                if rpc != "commitTransaction" or txn is not third:
+                    await call(rpc, pb.TxnRequest(streamInfo=call.stream(), txnId=txn, timestamp=NONE))
+            for lease in (LEASE, 600_001):
+                ping = pb.PingTxnRequest(streamInfo=call.stream(), txnId=txn, lease=lease)
+                await call("pingTransaction", ping)
+
+    for lease in (LEASE, 600_001, 1):
+        await call("pingTransaction", pb.PingTxnRequest(streamInfo=call.stream(), txnId=second, lease=lease))
+    await call("abortTransaction", pb.TxnRequest(streamInfo=call.stream(), txnId=first))
+    await call("commitTransaction", pb.TxnRequest(streamInfo=call.stream(), txnId=third, timestamp=NONE))
+    for txn in (first, third):
+        await call.ended(txn)
+    await each_of(first, third)
+    # One that is open while the stream scales makes it roll.
+    late = await call.begun()
+    await call("scale", call.scaling([1], (0.5, 0.75), (0.75, 1.0)))
+    await call.scaled(0)
+    same = await call.begun()
+    for txn in (late, same):
+        await call("commitTransaction", pb.TxnRequest(streamInfo=call.stream(), txnId=txn, timestamp=NONE))
+        await call.ended(txn)
+    await call("getCurrentSegments", call.stream())
+    for epoch in range(5):
+        await call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=call.stream(), epoch=epoch))
+        await call("checkScale", pb.ScaleStatusRequest(streamInfo=call.stream(), epoch=epoch))
+    await call.begun()
+
+
+async def times(call: Calls) -> None:
+    await call("createStream", call.config())
+    for time, position in ((10, {0: 5}), (10, {0: 5}), (9, {0: 6}), (11, {0: 4}), (11, {1: 4}), (12, {0: 4})):
+        note = pb.TimestampFromWriter(writer="w", position=call.cut(position), timestamp=time)
+        await call("noteTimestampFromWriter", note)
+    for writer in ("nobody", "w", "w"):
+        await call("removeWriter", pb.RemoveWriterRequest(writer=writer, stream=call.stream()))
+
+
+async def groups(call: Calls) -> None:
+    await call("createStream", call.config())
+    created = await call("createReaderGroup", call.group(readerGroupId=str(uuid4()), retentionType=1))
+    for name in ("g", "a b", "_g", ""):
+        await call("createReaderGroup", call.group(name))
+        await call("createReaderGroup", call.group(name, readerGroupId=str(uuid4())))
+    no_limit = call.group("h", readerGroupId=str(uuid4()))
+    no_limit.maxOutstandingCheckpointRequest = 0
+    await call("createReaderGroup", no_limit)
+    config = created.config
+    await call("getReaderGroupConfig", pb.ReaderGroupInfo(scope=call.scope, readerGroup="g"))
+    await call("listSubscribers", call.stream())
+    subscriber = f"{call.scope}/g"
+    for cut, generation, group_id in (
+        ({0: 0, 1: 0}, 0, config.readerGroupId),
+        ({0: 0}, 0, config.readerGroupId),
+        ({0: 0, 1: 0}, 1, config.readerGroupId),
+        ({0: 0, 1: 0}, 0, str(uuid4())),
+        ({9: 0}, 0, config.readerGroupId),
+    ):
+        consumed = pb.SubscriberStreamCut(
+            subscriber=subscriber, generation=generation, readerGroupId=group_id, streamCut=call.cut(cut)
+        )
+        await call("updateSubscriberStreamCut", consumed)
+    for wanted in (
+        call.group(readerGroupId=config.readerGroupId),
+        call.group(readerGroupId=config.readerGroupId),
+        call.group(readerGroupId=str(uuid4()), generation=1),
+        call.group(readerGroupId=config.readerGroupId, generation=1, retentionType=2),
+    ):
+        await call("updateReaderGroup", wanted)
+        await call("listSubscribers", call.stream())
+    for group_id in (str(uuid4()), config.readerGroupId, config.readerGroupId):
+        group = pb.ReaderGroupInfo(scope=call.scope, readerGroup="g", readerGroupId=group_id)
+        await call("deleteReaderGroup", group)
+    await call("listSubscribers", call.stream())
+    await call("listStreamsInScope", pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=call.scope)))
+
+
+async def tables(call: Calls) -> None:
+    def config(name: str, partitions: int = 2, primary: int = 4) -> pb.KeyValueTableConfig:
+        return pb.KeyValueTableConfig(
+            scope=call.scope, kvtName=name, partitionCount=partitions, primaryKeyLength=primary,
+            rolloverSizeBytes=9,
+        )  # fmt: skip
+
+    named = [config(name) for name in ("t", "t", "_t", "a b", "")]
+    for wanted in [*named, config("u", partitions=0), config("v", primary=0)]:
+        await call("createKeyValueTable", wanted)
+    for name in ("t", "u"):
+        table = pb.KeyValueTableInfo(scope=call.scope, kvtName=name)
+        await call("getKeyValueTableConfiguration", table)
+        await call("getCurrentSegmentsKeyValueTable", table)
+    listing = pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope=call.scope))
+    await call("listKeyValueTablesInScope", listing)
+    await call("deleteKeyValueTable", pb.KeyValueTableInfo(scope=call.scope, kvtName="t"))
+    await call("listKeyValueTablesInScope", listing)
+
+
+async def anything(call: Calls, rng: Random) -> None:
+    """Calls about one stream in any order."""
+    await call("createStream", call.config())
+    ids, epoch, open_ones = [0, 1], 0, [await call.begun()]
+    for _ in range(40):
+        current = sorted(
+            (await call("getCurrentSegments", call.stream())).segmentRanges, key=lambda each: each.minKey
+        )
+        ids += [each.segmentId.segmentId for each in current if each.segmentId.segmentId not in ids]
+        cut = {each: rng.choice((0, 0, 0, -1)) for each in rng.sample(ids, min(len(ids), rng.randint(1, 4)))}
+        whole = {each.segmentId.segmentId: 0 for each in current}
+        earlier = dict.fromkeys(ids[: rng.randint(1, 3)], 0)
+        match rng.randrange(9):
+            case 0:
+                await call("isStreamCutValid", call.cut(cut))
+            case 1:
+                asked = pb.StreamCutRange(streamInfo=call.stream(), to=rng.choice((whole, cut, earlier)))
+                getattr(asked, "from").update(rng.choice((earlier, cut, whole)))
+                await call("getSegmentsBetween", asked)
+            case 2:
+                segment = pb.SegmentId(streamInfo=call.stream(), segmentId=rng.choice(ids))
+                await call("getSegmentsImmediatelyFollowing", segment)
+            case 3:
+                number = rng.randint(0, epoch + 2)
+                await call(
+                    "getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=call.stream(), epoch=number)
+                )
+            case 4 if rng.random() < 0.5:
+                await call("truncateStream", call.cut(rng.choice((whole, earlier))))
+                await call("getSegments", pb.GetSegmentsRequest(streamInfo=call.stream()))
+            case 5 | 6:
+                first = rng.randrange(len(current))
+                together = current[first : first + rng.randint(1, 2)]
+                low, high = together[0].minKey, together[-1].maxKey
+                middle = low + (high - low) * rng.choice((0.5, 0.25))
+                ranges = [(low, high)] if rng.random() < 0.4 else [(low, middle), (middle, high)]
+                seal = [each.segmentId.segmentId for each in together]
+                if rng.random() < 0.2:
+                    seal = [rng.choice(ids)]
+                answer = await call("scale", call.scaling(seal, *ranges))
+                if answer.status == pb.ScaleResponse.STARTED:
+                    await call.scaled(answer.epoch)
+                    epoch = answer.epoch + 1
+            case 7:
+                open_ones.append(await call.begun())
+            case 8 if open_ones:
+                txn = open_ones.pop(rng.randrange(len(open_ones)))
+                rpc = rng.choice(("commitTransaction", "commitTransaction", "abortTransaction"))
+                await call(rpc, pb.TxnRequest(streamInfo=call.stream(), txnId=txn, timestamp=NONE))
+                await call.ended(txn)
+
+
+PROGRAMS = (scopes, missing, streams, updates, cuts, scales, transactions, times, groups, tables)
+
+
+async def answers_of(server: PravegaServer, scope: str, program: Program) -> list[object]:
+    host, port = server.controller_address
+    async with trio.open_nursery() as nursery:
+        channel = GrpcChannel(await connect(host, port, tls=None, timeout=60), f"{host}:{port}", secure=False)
+        nursery.start_soon(channel.run)
+        calls = Calls(channel, scope)
+        await calls.quietly("createScope", pb.ScopeInfo(scope=scope))
+        await program(calls)
+        nursery.cancel_scope.cancel()
+    return calls.answers
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_anything_is_answered_as_by_the_real_one(pravega_server: PravegaServer, seed: int) -> None:
+    await compare(pravega_server, lambda call: anything(call, Random(seed)))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+async def test_a_controller_in_memory_answers_as_the_real_one(
+    pravega_server: PravegaServer, program: Program
+) -> None:
+    await compare(pravega_server, program)
+
+
+async def compare(pravega_server: PravegaServer, program: Program) -> None:
+    """Make the same calls to both."""
+    scope = f"test-{uuid4().hex[:12]}"
+    with standalone(kind="memory") as memory:
+        expected = await answers_of(memory, scope, program)
+    found = await answers_of(pravega_server, scope, program)
+    assert len(found) == len(expected)
+    assert [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]] == []

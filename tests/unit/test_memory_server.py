@@ -1,0 +1,597 @@
+"""The server in memory: its state machines alone, and the trio client on all of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+from google.protobuf.message import Message
+
+from pravega_wire import (
+    KeyValueTableConfiguration,
+    ScalingPolicy,
+    StreamConfiguration,
+    open_client,
+    sync,
+)
+from pravega_wire.errors import ServerStartError
+from pravega_wire.grpc.call import CallResult, GrpcConnection
+from pravega_wire.grpc.status import StatusCode
+from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.formats import decode_watermark
+from pravega_wire.testing import standalone
+from pravega_wire.testing.memory.calls import CallConnection
+from pravega_wire.testing.memory.controller import Answer, Controller
+from pravega_wire.testing.memory.store import NULL, SegmentStore
+
+M = TypeVar("M", bound=Message)
+
+SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
+SEGMENT = "s/t/0.#epoch.0"
+WRITER = UUID(int=7)
+LEASE = 10_000
+
+
+class Link:
+    """A connection to a store, and what came of it."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        self.replies: list[Any] = []
+        self.closed = False
+        self._connection = store.connect(self.replies.append, self._close)
+        self.lost = self._connection.lost
+
+    def _close(self) -> None:
+        self.closed = True
+
+    def send(self, *commands: c.Command) -> list[Any]:
+        """Send commands; return the replies to all of them."""
+        self.replies.clear()
+        for each in commands:
+            self._connection.receive(each)
+        return list(self.replies)
+
+
+class World:
+    """A store and a controller, whose time is set by the test."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+        self.store = SegmentStore(lambda: self.now, Random(0))
+        self.controller = Controller(self.store, lambda: self.now, Random(0), ("store", 1))
+        self.call("createScope", pb.ScopeInfo(scope="s"), pb.CreateScopeStatus)
+
+    def ask(self, rpc: str, request: Message) -> list[Answer]:
+        answers: list[Answer] = []
+        self.controller.call(SERVICE + rpc, request.SerializeToString(), answers.append)
+        return answers
+
+    def call(self, rpc: str, request: Message, reply: type[M]) -> M:
+        (answer,) = self.ask(rpc, request)
+        assert answer.code is StatusCode.OK, answer
+        return reply.FromString(answer.message)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, step by step as others would."""
+        end = self.now + seconds
+        while (due := self.controller.next_due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.controller.run()
+        self.now = end
+
+    def create(self, segments: int = 1, **config: Any) -> None:
+        scaling = pb.ScalingPolicy(minNumSegments=segments)
+        request = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=scaling, **config)
+        assert self.call("createStream", request, pb.CreateStreamStatus).status == 0
+
+    def segments(self) -> list[int]:
+        found = self.call("getCurrentSegments", STREAM, pb.SegmentRanges).segmentRanges
+        return [each.segmentId.segmentId for each in found]
+
+    def names(self) -> set[str]:
+        """The segments that are there, but the controller's own."""
+        return {each for each in self.store.segments if not each.startswith("_system/")}
+
+    def begin(self) -> pb.TxnId:
+        request = pb.CreateTxnRequest(streamInfo=STREAM, lease=LEASE)
+        return self.call("createTransaction", request, pb.CreateTxnResponse).txnId
+
+    def state(self, txn: pb.TxnId) -> str:
+        request = pb.TxnRequest(streamInfo=STREAM, txnId=txn)
+        return pb.TxnState.State.Name(self.call("checkTransactionState", request, pb.TxnState).state)
+
+    def commit(self, txn: pb.TxnId) -> int:
+        request = pb.TxnRequest(streamInfo=STREAM, txnId=txn, timestamp=NULL)
+        return self.call("commitTransaction", request, pb.TxnStatus).status
+
+    def scale(self, seal: Sequence[int], *ranges: tuple[float, float]) -> pb.ScaleResponse:
+        new = [pb.ScaleRequest.KeyRangeEntry(start=low, end=high) for low, high in ranges]
+        request = pb.ScaleRequest(streamInfo=STREAM, sealedSegments=seal, newKeyRanges=new)
+        return self.call("scale", request, pb.ScaleResponse)
+
+    def scale_status(self, epoch: int) -> str:
+        request = pb.ScaleStatusRequest(streamInfo=STREAM, epoch=epoch)
+        status = self.call("checkScale", request, pb.ScaleStatusResponse).status
+        return pb.ScaleStatusResponse.ScaleStatus.Name(status)
+
+    def append(self, data: bytes, segment: str = SEGMENT) -> None:
+        self.store.append(self.store.segment(segment), data)
+
+    def head(self) -> dict[int, int]:
+        found = self.call("getSegments", pb.GetSegmentsRequest(streamInfo=STREAM), pb.SegmentsAtTime)
+        return {each.segmentId.segmentId: each.offset for each in found.segments}
+
+
+STREAM = pb.StreamInfo(scope="s", stream="t")
+
+
+@pytest.fixture
+def world() -> World:
+    found = World()
+    found.store.create(SEGMENT)
+    return found
+
+
+@pytest.fixture
+def link(world: World) -> Link:
+    return Link(world.store)
+
+
+def set_up(link: Link, segment: str = SEGMENT) -> int:
+    (reply,) = link.send(c.SetupAppend(5, WRITER, segment, ""))
+    number: int = reply.last_event_number
+    return number
+
+
+def block(number: int, data: bytes = b"data") -> c.AppendBlockEnd:
+    return c.AppendBlockEnd(WRITER, 0, data, 1, number, 5)
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+def test_a_block_with_the_last_number_is_stored_twice_and_not_acknowledged(world: World, link: Link) -> None:
+    assert set_up(link) == NULL
+    assert link.send(block(4)) == [c.DataAppended(WRITER, 4, NULL, 5, 4)]
+    assert link.send(block(4)) == []
+    assert world.store.segment(SEGMENT).length == 8
+    assert set_up(link) == 4
+    assert not link.closed
+    link.send(block(3))
+    assert link.closed
+
+
+def test_a_block_that_follows_what_another_connection_stored(world: World, link: Link) -> None:
+    late = Link(world.store)
+    set_up(link)
+    set_up(late)
+    link.send(block(1))
+    assert late.send(block(2)) == [c.InvalidEventNumber(WRITER, 5, event_number=2)]
+    assert late.closed
+    assert world.store.segment(SEGMENT).length == 4
+
+
+def test_a_refused_block_ends_the_session(world: World, link: Link) -> None:
+    set_up(link)
+    world.store.seal(world.store.segment(SEGMENT))
+    assert link.send(block(1)) == [c.SegmentIsSealed(5, SEGMENT, offset=1)]
+    link.send(block(2))
+    assert link.closed
+
+
+def test_a_refused_set_up_takes_the_writer_from_its_segment(world: World, link: Link) -> None:
+    set_up(link)
+    missing = "s/t/9.#epoch.0"
+    assert link.send(c.SetupAppend(6, WRITER, missing, "")) == [c.NoSuchSegment(6, missing)]
+    link.send(block(1))
+    assert link.closed
+    assert world.store.segment(SEGMENT).length == 0
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [c.AppendBlock(WRITER, b"data"), c.Padding(b"")],
+        [c.AppendBlock(UUID(int=8), b"data"), block(1)],
+        [c.AppendBlockEnd(WRITER, 0, b"", 0, 1, 5)],
+        [block(-1)],
+        [c.SegmentSealed(1, SEGMENT)],
+        [c.ReadSegment(SEGMENT, 9, 1, "", 1)],
+    ],
+)
+def test_what_closes_a_connection(world: World, link: Link, commands: list[c.Command]) -> None:
+    set_up(link)
+    if isinstance(commands[0], c.ReadSegment):
+        world.store.seal(world.store.segment(SEGMENT))
+    link.send(*commands)
+    assert link.closed
+
+
+def test_reads_at_the_end_wait(world: World, link: Link) -> None:
+    other = Link(world.store)
+    assert link.send(c.ReadSegment(SEGMENT, 0, 100, "", 1)) == []
+    set_up(other)
+    other.send(block(1))
+    assert link.replies == [c.SegmentRead(SEGMENT, 0, True, False, b"data", 1)]
+    assert link.send(c.ReadSegment(SEGMENT, 4, 100, "", 2)) == []
+    other.send(c.SealSegment(1, SEGMENT, ""))
+    assert link.replies == [c.SegmentIsSealed(2, SEGMENT, offset=4)]
+    assert link.send(c.ReadSegment(SEGMENT, 4, 100, "", 3)) == [
+        c.SegmentRead(SEGMENT, 4, False, True, b"", 3)
+    ]
+
+
+def test_a_read_of_a_connection_that_was_lost_is_not_answered(world: World, link: Link) -> None:
+    link.send(c.ReadSegment(SEGMENT, 0, 100, "", 1))
+    link.lost()
+    world.append(b"data")
+    assert link.replies == []
+    assert world.store.segment(SEGMENT).waiting == []
+
+
+def test_a_transient_segment_lives_as_long_as_its_connection(world: World, link: Link) -> None:
+    names = [link.send(c.CreateTransientSegment(1, WRITER, SEGMENT, ""))[0].segment for _ in range(2)]
+    assert link.send(c.MergeSegments(1, SEGMENT, names[0], "")) == [c.SegmentsMerged(1, SEGMENT, names[0], 0)]
+    link.lost()
+    assert world.names() == {SEGMENT}
+
+
+def test_entries_of_a_table_that_is_compacted(world: World, link: Link) -> None:
+    table = "s/t_kvtable/0.#epoch.0"
+    link.send(c.CreateTableSegment(1, table, "", False, 4, 0))
+
+    def put(key: bytes, value: bytes, version: int = NULL) -> Any:
+        entry = c.TableEntry(c.TableKey(key, version), value)
+        return link.send(c.UpdateTableEntries(1, table, "", (entry,), -1))[0]
+
+    (kept,) = put(b"kept", b"value").updated_versions
+    for _ in range(5):
+        put(b"over", bytes(1 << 18))
+    segment = world.store.segment(table)
+    assert segment.start > 0
+    args = c.TableIteratorArgs(b"", b"", b"kept", b"kept")
+    (place,) = link.send(c.ReadTableKeys(1, table, "", 1, args))[0].keys
+    (found,) = link.send(c.ReadTable(1, table, "", (c.TableKey(b"kept", NULL),)))[0].entries
+    # A read has the version that the entry always had; a condition goes by its place.
+    assert (found.value, found.key.version) == (b"value", kept)
+    assert place.version > kept
+    assert isinstance(put(b"kept", b"new", kept), c.TableKeyBadVersion)
+    assert isinstance(put(b"kept", b"new", place.version), c.TableEntriesUpdated)
+
+
+def group(**more: Any) -> pb.ReaderGroupConfiguration:
+    return pb.ReaderGroupConfiguration(
+        scope="s",
+        readerGroupName="g",
+        readerGroupId=str(UUID(int=1)),
+        maxOutstandingCheckpointRequest=1,
+        startingStreamCuts=[pb.StreamCut(streamInfo=STREAM)],
+        **more,
+    )
+
+
+# --- the controller -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone() -> World:
+    """A world without any segment."""
+    return World()
+
+
+def test_a_scale_is_made_in_steps(alone: World) -> None:
+    alone.create(2)
+    started = alone.scale([1], (0.5, 0.75), (0.75, 1.0))
+    assert started.status == pb.ScaleResponse.STARTED
+    assert alone.segments() == [0, 1]
+    assert alone.scale_status(0) == "IN_PROGRESS"
+    assert alone.scale([0], (0.0, 0.5)).status == pb.ScaleResponse.PRECONDITION_FAILED
+    alone.wait(1)
+    new = [each.segmentId.segmentId for each in started.segments]
+    assert alone.segments() == [0, *new]
+    assert alone.scale_status(0) == "SUCCESS"
+    assert alone.store.segment("s/t/1.#epoch.0").sealed
+    following = pb.SegmentId(streamInfo=STREAM, segmentId=1)
+    found = alone.call("getSegmentsImmediatelyFollowing", following, pb.SuccessorResponse).segments
+    assert {each.segment.segmentId.segmentId: [*each.value] for each in found} == {each: [1] for each in new}
+
+
+def test_new_segments_are_numbered_in_the_order_of_a_java_map(alone: World) -> None:
+    alone.create()
+    bounds = [0.0, 0.3828125, 0.57421875, 1.0]
+    found = alone.scale([0], *pairwise(bounds)).segments
+    numbers = [each.segmentId.segmentId & 0xFFFF for each in sorted(found, key=lambda each: each.minKey)]
+    assert numbers == [1, 3, 2]
+
+
+def test_a_later_gap_makes_up_for_an_earlier_one(alone: World) -> None:
+    alone.create()
+    alone.scale([0], (0.0, 0.25), (0.25, 0.75), (0.75, 1.0))
+    alone.wait(1)
+    low, middle, high = alone.segments()
+
+    def valid(cut: dict[int, int]) -> bool:
+        request = pb.StreamCut(streamInfo=STREAM, cut=cut)
+        return alone.call("isStreamCutValid", request, pb.StreamCutValidityResponse).response
+
+    assert valid({low: 0, middle: 0, high: 0})
+    assert not valid({low: 0, middle: 0})
+    assert not valid({middle: 0, low: -1})
+    assert valid({middle: 0, high: -1})
+
+
+def test_a_commit_is_carried_out_after_it_was_answered(alone: World) -> None:
+    alone.create()
+    txn = alone.begin()
+    name = f"s/t/0.#epoch.0#transaction.{txn.highBits:016x}{txn.lowBits & (1 << 64) - 1:016x}"
+    alone.append(b"data", name)
+    assert alone.commit(txn) == pb.TxnStatus.SUCCESS
+    assert alone.state(txn) == "COMMITTING"
+    assert alone.store.segment(SEGMENT).length == 0
+    alone.wait(1)
+    assert alone.state(txn) == "COMMITTED"
+    assert alone.store.segment(SEGMENT).length == 4
+    assert name not in alone.store.segments
+
+
+def test_a_transaction_of_an_earlier_epoch_rolls(alone: World) -> None:
+    alone.create()
+    txn = alone.begin()
+    alone.scale([0], (0.0, 0.5), (0.5, 1.0))
+    alone.wait(1)
+    alone.commit(txn)
+    alone.wait(1)
+    assert alone.state(txn) == "COMMITTED"
+    assert alone.segments() == [(3 << 32) | 1, (3 << 32) | 2]
+    assert alone.store.segment("s/t/0.#epoch.2").sealed
+    # The duplicate has the reference epoch 1, which is what a new transaction gets.
+    assert alone.begin().highBits >> 32 == 1
+
+
+def test_a_lease_that_runs_out(alone: World) -> None:
+    alone.create()
+    first, second = alone.begin(), alone.begin()
+    alone.wait(LEASE / 1000 - 1)
+    ping = pb.PingTxnRequest(streamInfo=STREAM, txnId=second, lease=LEASE)
+    assert alone.call("pingTransaction", ping, pb.PingTxnStatus).status == pb.PingTxnStatus.OK
+    alone.wait(2)
+    assert (alone.state(first), alone.state(second)) == ("ABORTED", "OPEN")
+    assert alone.commit(first) == pb.TxnStatus.FAILURE
+    alone.wait(LEASE / 1000)
+    assert alone.state(second) == "ABORTED"
+    assert alone.names() == {SEGMENT, "s/_MARKt/0.#epoch.0"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        (pb.RetentionPolicy(retentionType="SIZE", retentionParam=150, retentionMax=2**62), 200),
+        (pb.RetentionPolicy(retentionType="TIME", retentionParam=3_000_000, retentionMax=2**62), 200),
+    ],
+)
+def test_retention(alone: World, policy: pb.RetentionPolicy, kept: int) -> None:
+    alone.create(retentionPolicy=policy)
+    for _ in range(5):
+        alone.append(bytes(100))
+        alone.wait(30 * 60)
+    segment = alone.store.segment(SEGMENT)
+    assert segment.length - segment.start == kept
+    assert alone.head() == {0: segment.start}
+
+
+def test_scaling_by_policy(alone: World) -> None:
+    scaling = pb.ScalingPolicy(
+        scaleType="BY_RATE_IN_KBYTES_PER_SEC", targetRate=10, scaleFactor=2, minNumSegments=1
+    )
+    request = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=scaling)
+    alone.call("createStream", request, pb.CreateStreamStatus)
+    for _ in range(15 * 6):
+        alone.append(bytes(10 * 1024 * 20))
+        alone.wait(10)
+        if len(alone.segments()) > 1:
+            break
+    assert alone.segments() == [(1 << 32) | 1, (1 << 32) | 2]
+    # Without traffic both become cold.
+    alone.wait(60 * 60)
+    assert alone.segments() == [(2 << 32) | 3]
+    alone.wait(60 * 60)
+    assert len(alone.segments()) == 1
+
+
+def test_watermarks(alone: World) -> None:
+    alone.create(2)
+
+    def note(writer: str, time: int, position: dict[int, int]) -> int:
+        request = pb.TimestampFromWriter(
+            writer=writer, timestamp=time, position=pb.StreamCut(streamInfo=STREAM, cut=position)
+        )
+        return alone.call("noteTimestampFromWriter", request, pb.TimestampResponse).result
+
+    marks = alone.store.segment("s/_MARKt/0.#epoch.0")
+    assert note("one", 10, {0: 5}) == note("two", 20, {0: 7}) == pb.TimestampResponse.SUCCESS
+    assert marks.length == 0
+    alone.wait(11)
+    first = decode_watermark(bytes(marks.data[8:]))
+    assert (first.lower, first.upper) == (10, 20)
+    assert {each.segment_id: each.offset for each in first.positions} == {0: 7, 1: 0}
+    length = marks.length
+    # One writer that is not ahead is left out at once, unless the stream waits for it.
+    note("one", 30, {0: 9, 1: 1})
+    alone.wait(10)
+    second = decode_watermark(bytes(marks.data[length + 8 :]))
+    assert (second.lower, second.upper) == (20, 30)
+
+
+def test_a_refused_deletion_breaks_a_scope(alone: World) -> None:
+    alone.create()
+    refused = alone.call("deleteScope", pb.ScopeInfo(scope="s"), pb.DeleteScopeStatus)
+    assert refused.status == pb.DeleteScopeStatus.SCOPE_NOT_EMPTY
+    (answer,) = alone.ask("createReaderGroup", group())
+    assert answer.code is StatusCode.NOT_FOUND
+    assert "/_tables/s/" in answer.text
+    tagged = pb.StreamConfig(streamInfo=STREAM, tags=pb.Tags(tag=["a"]))
+    assert alone.ask("updateStream", tagged) == []
+    assert alone.ask("sealStream", STREAM) == []
+
+
+def test_a_group_with_a_missing_stream_is_never_made(alone: World) -> None:
+    assert alone.ask("createReaderGroup", group(retentionType=1)) == []
+
+
+def test_an_unknown_call(alone: World) -> None:
+    for path in ("getNothing", "_settle", "call"):
+        (answer,) = alone.ask(path, pb.ServerRequest())
+        assert answer.code is StatusCode.UNIMPLEMENTED
+    every = pb.DESCRIPTOR.services_by_name["ControllerService"].methods
+    assert [each.name for each in every if not hasattr(Controller, each.name)] == []
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+class Wire:
+    """Both sides of a connection that carries calls."""
+
+    def __init__(self) -> None:
+        self.client = GrpcConnection("here:1", secure=False)
+        self.server = CallConnection(lambda: 0.0)
+        self.results: list[CallResult] = []
+        self.calls: list[tuple[int, str, bytes]] = []
+
+    def carry(self) -> None:
+        """Carry bytes until both sides are silent."""
+        while True:
+            there, back = self.client.data_to_send(), self.server.data_to_send()
+            if not there and not back:
+                return
+            if there:
+                self.calls += self.server.receive_data(there)
+            if back:
+                self.results += self.client.receive_data(back)
+
+
+def test_calls_with_messages_of_any_size() -> None:
+    wire = Wire()
+    big = bytes(range(256)) * 80_000
+    for message in (b"", b"small", big):
+        wire.client.start_call("/a/b", message)
+    wire.carry()
+    assert {path for _, path, _ in wire.calls} == {"/a/b"}
+    assert [message for _, _, message in wire.calls] == [b"", b"small", big]
+    for stream_id, _, message in wire.calls:
+        wire.server.answer(stream_id, message, StatusCode.OK, "")
+    wire.carry()
+    assert {len(each.message) for each in wire.results} == {0, 5, len(big)}
+
+
+def test_calls_that_fail_and_calls_that_are_given_up() -> None:
+    wire = Wire()
+    given_up = wire.client.start_call("/a/b", b"")
+    wire.client.start_call("/a/b", b"")
+    wire.carry()
+    wire.client.cancel_call(given_up)
+    wire.carry()
+    for stream_id, _, _ in wire.calls:
+        wire.server.answer(stream_id, b"", StatusCode.UNKNOWN, "ä / %")
+    wire.carry()
+    (result,) = wire.results
+    assert (result.code, result.text) == (StatusCode.UNKNOWN, "ä / %")
+
+
+def test_too_many_pings() -> None:
+    wire = Wire()
+    for _ in range(3):
+        wire.client.ping()
+        wire.carry()
+    assert not wire.server.over
+    wire.client.ping()
+    wire.carry()
+    assert wire.server.over
+    assert not wire.client.accepting
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_in_use() -> None:
+    with standalone(kind="memory") as server:
+        with pytest.raises(ServerStartError, match="is not free"):
+            with standalone(kind="memory", port=server.controller_address[1]):
+                raise AssertionError
+
+
+def test_the_fixture_by_an_option(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(pravega_server, pravega_scope):\n    assert pravega_server.kind == 'memory'\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--pravega-server", "memory", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_from_the_shell() -> None:
+    command = [sys.executable, "-m", "pravega_wire.testing", "memory", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            uri = process.stdout.readline().strip()
+            with sync.open_client(uri, scope="demo") as client:
+                assert client.create_scope("demo")
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert "logs" not in said
+    assert said.endswith("stopped\n")
+    assert process.returncode == 0
+
+
+def test_what_it_cannot_do() -> None:
+    with pytest.raises(ServerStartError, match="supports only the published jars"):
+        with standalone(kind="memory", tls=True):
+            raise AssertionError
+
+
+async def test_the_client_on_a_server_in_memory() -> None:
+    with standalone(kind="memory") as server:
+        async with open_client(server.config("demo")) as client:
+            await client.create_scope("demo")
+            await client.create_stream("events", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+            async with client.event_writer("events") as writer:
+                for number in range(10):
+                    await writer.write_event(b"%d" % number, str(number))
+            async with await client.begin_transaction("events") as txn:
+                await txn.write_event(b"10", "10")
+                await txn.commit()
+            await txn.wait_committed()
+            await client.scale_stream("events", [0], [(0.0, 0.25), (0.25, 0.5)])
+            large = bytes(9 << 20)
+            async with client.event_writer("events", large_events=True) as writer:
+                await writer.write_event(large, "large")
+            found = [event async for batch in client.read_events("events") for event in batch]
+            assert sorted(found) == sorted([b"%d" % number for number in range(11)] + [large])
+
+            await client.create_reader_group("group", ["events"])
+            read: list[bytes] = []
+            async with await client.reader_group("group") as group, group.reader("reader") as reader:
+                while len(read) < 12:
+                    event = await reader.read_event()
+                    assert event is not None
+                    read.append(event.value)
+            assert sorted(read) == sorted(found)
+
+            await client.create_key_value_table("table", KeyValueTableConfiguration(2, 4))
+            table = await client.key_value_table("table")
+            version = await table.put(b"keyA", b"one")
+            assert await table.put(b"keyA", b"two", version=version) != version
+            entry = await table.get(b"keyA")
+            assert entry is not None
+            assert entry.value == b"two"
