@@ -355,7 +355,7 @@ async def test_a_store_in_memory_answers_as_the_real_one(config: PravegaConfig, 
 
 async def compare(config: PravegaConfig, program: Program) -> None:
     """Send the same commands to both."""
-    scope = str(config.default_scope)
+    scope = str(config.scope)
     async with open_controller(config.endpoints) as controller:
         uri = await controller.get_uri(scope, "s", 0)
     memory = Memory()
