@@ -112,8 +112,8 @@ def standalone(
 
     :param kind: ``"address"`` (the server at ``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
         ``"containers"``, ``"jars"``, or ``"memory"`` (one of this package's own code, in a thread of this
-        process, which starts at once; see ``docs/memory-server.md``); default: the first but the last of
-        these that is available.
+        process, which starts at once; see ``docs/memory-server.md``); default: the first of the other three
+        that is available.
     :param memory: heap size of the Java process; no effect on a server at an address or in memory.
     :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address or in
         memory.
