@@ -38,7 +38,7 @@ def command_line() -> argparse.ArgumentParser:
         "--kind",
         choices=("address", "containers", "jars", "memory"),
         help="use the server at PRAVEGA_CONTROLLER_URI, a container, the published jars, or one in memory "
-        "without Java (default: the first of these but the last that is available)",
+        "without Java (default: the first of the other three that is available)",
     )
     one.add_argument(
         "--memory", default="2g", help="heap size; events can take up two fifths of it (default 2g)"
