@@ -540,7 +540,7 @@ class Controller:
         try:
             return pb.StreamCutValidityResponse(response=stream.is_valid(request.cut))
         except (IndexError, ValueError) as error:
-            raise _Failed(StatusCode.UNKNOWN, "Index 0 out of bounds for length 0") from error
+            raise _Failed(StatusCode.UNKNOWN, str(error)) from error
 
     def truncateStream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
         stream = self._find(request.streamInfo)
