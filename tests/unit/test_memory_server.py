@@ -188,6 +188,25 @@ def test_a_refused_block_ends_the_session(world: World, link: Link) -> None:
     assert link.closed
 
 
+def test_a_segment_that_was_merged_is_not_forgotten_at_once(world: World, link: Link) -> None:
+    source = "s/t/1.#epoch.0"
+    world.store.create(source)
+    set_up(link, source)
+    link.send(block(1))
+    merge = c.MergeSegments(1, SEGMENT, source, "")
+    merged, create = c.SegmentsMerged(1, SEGMENT, source, 4), c.CreateSegment(1, source, 0, 0, "", 0)
+    assert link.send(merge, merge) == [merged, merged]
+    assert link.send(create) == [c.SegmentAlreadyExists(1, source)]
+    assert link.send(c.SealSegment(1, source, "")) == [c.NoSuchSegment(1, source)]
+    assert set_up(link, source) == 1
+    link.send(block(2))
+    assert link.closed
+    world.now += 60
+    again = Link(world.store)
+    assert again.send(merge) == [c.NoSuchSegment(1, source)]
+    assert again.send(create) == [c.SegmentCreated(1, source)]
+
+
 def test_a_refused_set_up_takes_the_writer_from_its_segment(world: World, link: Link) -> None:
     set_up(link)
     missing = "s/t/9.#epoch.0"

@@ -65,8 +65,12 @@ _LEASES: Final = 1000
 _DAY: Final = 86_400_000
 _MOST_ENDED: Final = 500
 
-_STEP: Final = 5
-"""Milliseconds after which the next step of a scale or a commit is made."""
+_STEPS: Final = (5, 5, 5, 5, 5, 5, 5, 200)
+"""Milliseconds, one of which is drawn, after which the next step of a scale or a commit is made.
+
+Mostly it is a few, so that tests are quick; now and then as many as with a real controller, so that programs
+meet what is under way.
+"""
 _MARKS_EVERY: Final = 10_000
 _RETENTION_EVERY: Final = 30 * 60_000
 _STATE_ROLLOVER: Final = 4 << 20
@@ -206,7 +210,7 @@ class Controller:
     def _soon(self, stream: Stream, job: Callable[[], None]) -> None:
         """Do something after everything else that waits for this stream."""
         last = max((each[0] for each in self._jobs if each[2] is stream), default=0)
-        self._at(max(self._now() + _STEP, last), job, stream)
+        self._at(max(self._now() + self._random.choice(_STEPS), last), job, stream)
 
     def _settle(self, stream: Stream) -> None:
         """Do everything that waits for this stream now."""
@@ -540,7 +544,7 @@ class Controller:
         try:
             return pb.StreamCutValidityResponse(response=stream.is_valid(request.cut))
         except (IndexError, ValueError) as error:
-            raise _Failed(StatusCode.UNKNOWN, "Index 0 out of bounds for length 0") from error
+            raise _Failed(StatusCode.UNKNOWN, str(error)) from error
 
     def truncateStream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
         stream = self._find(request.streamInfo)

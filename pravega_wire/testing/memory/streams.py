@@ -271,13 +271,14 @@ class Stream:
         """Return whether a cut covers the key space and is consistent.
 
         :raises NotFound: the cut has an epoch or segment that does not exist.
-        :raises IndexError: all its offsets are negative, as a 0.13.0 controller fails.
+        :raises IndexError: where a 0.13.0 controller fails: all its offsets are negative, or what fills a gap
+            follows a segment that was made before the first epoch of the cut.
         """
         parts = {each: self.part(each) for each in cut}
         future = {parts[each] for each, offset in cut.items() if offset < 0}
         inside = {parts[each] for each, offset in cut.items() if offset >= 0}
         if not inside:
-            raise IndexError("Index 0 out of bounds for length 0")
+            raise IndexError("Index 0 out of bounds")
         if any(each.meets(other) and other.id >= each.id for each in future for other in inside):
             return False
         gaps: list[Range] = []
@@ -320,6 +321,8 @@ class Stream:
                 if other.id < part.id:
                     return False
                 read.add(part)
+                if epoch_of(part.id) < first:
+                    raise IndexError(f"Index {epoch_of(part.id) - first} out of bounds")
                 for number in range(epoch_of(part.id), last + 1):
                     epoch = self.epochs[number]
                     if epoch.part(part.id) is None:
@@ -349,7 +352,9 @@ class Stream:
             raise ValueError("the cuts are in the wrong order")
         low, high = spans
         found: dict[Part, None] = {}
-        for epoch in self.epochs[min(low.values()) : max(high.values()) + 1]:
+        # The first epoch is looked at even if it is behind the last one (observed).
+        first = min(low.values())
+        for epoch in self.epochs[first : max(first, *high.values()) + 1]:
             whole = max(low.values()) <= epoch.number <= min(high.values())
             for part in epoch.parts:
                 if whole or (
