@@ -37,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pravega-server",
         choices=("address", "containers", "jars", "memory"),
         help="the kind of server of the fixture pravega_server: one at an address, in a container, from the "
-        "published jars, or in memory (default: the variable PRAVEGA_TEST_SERVER, else the first of the other "
-        "three that is available)",
+        "published jars, or in memory (default: the variable PRAVEGA_TEST_SERVER, else the first of the "
+        "other three that is available)",
     )
     parser.addini(
         "pravega_server_memory",
