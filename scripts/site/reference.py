@@ -129,7 +129,7 @@ def public_names() -> dict[str, tuple[str, ...]]:
         module: tuple(import_module(module).__all__)
         for module in ("pravega_wire", "pravega_wire.errors", *(module for module, _ in MODULES.values()))
     }
-    return {**wanted, "pravega_wire.testing.plugin": FIXTURES}
+    return {**wanted, "pravega_wire.pytest_plugin": FIXTURES}
 
 
 def _entry(path: str, **options: object) -> str:
@@ -149,7 +149,7 @@ def _module(module: str, title: str) -> str:
     text = _page(title, f"`{module}`: {_plain(first)}", module, names)
     if module == "pravega_wire.testing":
         text += "\n## Fixtures of pytest\n\nInstalling the package registers them.\n\n"
-        text += "\n".join(_entry(f"{module}.plugin.{name}") for name in FIXTURES)
+        text += "\n".join(_entry(f"pravega_wire.pytest_plugin.{name}") for name in FIXTURES)
     return text
 
 

@@ -20,12 +20,13 @@ from pravega_wire import (
     ScopedStream,
     TxnStatus,
     open_client,
+    pytest_plugin,
 )
 from pravega_wire import sync as blocking
 from pravega_wire.cli.settings import resolve
 from pravega_wire.cli.work.health import examine
 from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError, WrongProtocolError
-from pravega_wire.testing import PravegaServer, plugin, standalone
+from pravega_wire.testing import PravegaServer, standalone
 from tests.inside import core_of
 
 
@@ -223,6 +224,6 @@ def test_the_host_name_is_checked_unless_told_otherwise(config: PravegaConfig, s
 
 
 def test_the_fixture_of_a_scope_uses_the_account_of_its_server(secure: PravegaServer) -> None:
-    name = inspect.unwrap(plugin.pravega_scope)(secure)
+    name = inspect.unwrap(pytest_plugin.pravega_scope)(secure)
     with blocking.open_client(secure.config()) as client:
         assert client.scope_exists(name)

@@ -49,10 +49,10 @@ WITH_EXAMPLES = (
     "spark_adapter.ForeachBatchSink",
     "spark_adapter.schemas.from_pravega",
     "spark_adapter.schemas.to_pravega",
-    "pravega_wire.testing.plugin.pravega_server",
-    "pravega_wire.testing.plugin.pravega_cluster",
-    "pravega_wire.testing.plugin.pravega_scope",
-    "pravega_wire.testing.plugin.fault_proxy",
+    "pravega_wire.pytest_plugin.pravega_server",
+    "pravega_wire.pytest_plugin.pravega_cluster",
+    "pravega_wire.pytest_plugin.pravega_scope",
+    "pravega_wire.pytest_plugin.fault_proxy",
 )
 """What users enter by or hold: each shows how."""
 

@@ -107,7 +107,7 @@ def test_classes_say_where_users_find_them(package: object, cls: type) -> None:
 
 def test_the_names_are_loaded_when_they_are_used() -> None:
     program = """
-import sys, pickle, pravega_wire
+import sys, pickle, pravega_wire, pravega_wire.pytest_plugin
 from pravega_wire import errors
 assert not {"trio", "h2", "google.protobuf", "pravega_wire._names"} & sys.modules.keys()
 import pravega_wire.sync

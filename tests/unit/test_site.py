@@ -53,7 +53,7 @@ def test_the_public_modules_are_those_of_the_page() -> None:
     listed = set(re.findall(r"^## `([\w.]+)`$", page, re.MULTILINE))
     # The commands of the protocol have a page of their own, and fixtures are not imported.
     assert listed - {"pravega_wire.protocol.commands"} == set(reference.public_names()) - {
-        "pravega_wire.testing.plugin"
+        "pravega_wire.pytest_plugin"
     }
 
 

@@ -1,4 +1,7 @@
-"""Pytest fixtures with a real Pravega server. The installation of this package registers them."""
+"""Pytest fixtures with a real Pravega server. The installation of this package registers them.
+
+Not public: pytest imports it, in every run; so the client is imported only when a fixture is used.
+"""
 
 from __future__ import annotations
 
