@@ -261,8 +261,9 @@ async def cuts(call: Calls) -> None:
     ]
     for each in positions:
         await call("isStreamCutValid", call.cut(each))
-    for start in ({}, positions[0], positions[1], positions[5]):
-        for end in ({}, positions[0], positions[1], positions[5]):
+    several: list[dict[int, int]] = [{}, {9: 0}, *(positions[at] for at in (0, 1, 5))]
+    for start in several:
+        for end in several:
             asked_for = pb.StreamCutRange(streamInfo=call.stream(), to=end)
             getattr(asked_for, "from").update(start)
             await call("getSegmentsBetween", asked_for)

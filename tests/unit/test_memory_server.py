@@ -348,6 +348,15 @@ def test_a_later_gap_makes_up_for_an_earlier_one(alone: World) -> None:
     assert valid({middle: 0, high: -1})
 
 
+@pytest.mark.parametrize(("start", "end"), [({9: 0}, {}), ({0: 0}, {9: 0}), ({}, {9: 0})])
+def test_cuts_without_known_segments(alone: World, start: dict[int, int], end: dict[int, int]) -> None:
+    alone.create()
+    request = pb.StreamCutRange(streamInfo=STREAM, to=end)
+    getattr(request, "from").update(start)
+    (answer,) = alone.ask("getSegmentsBetween", request)
+    assert answer.code is StatusCode.UNKNOWN
+
+
 def test_a_commit_is_carried_out_after_it_was_answered(alone: World) -> None:
     alone.create()
     txn = alone.begin()

@@ -354,7 +354,7 @@ class Stream:
         found: dict[Part, None] = {}
         # The first epoch is looked at even if it is behind the last one (observed).
         first = min(low.values())
-        for epoch in self.epochs[first : max(first, *high.values()) + 1]:
+        for epoch in self.epochs[first : max(first, max(high.values())) + 1]:
             whole = max(low.values()) <= epoch.number <= min(high.values())
             for part in epoch.parts:
                 if whole or (
