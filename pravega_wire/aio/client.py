@@ -332,7 +332,7 @@ class PravegaClient(PravegaClientBase):
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
         :param cut: the new head of the stream.
-        :raises InvalidStreamCutError: the cut belongs to another stream.
+        :raises InvalidStreamCutError: the cut belongs to another stream, or has a segment that was deleted.
         :raises StreamSealedError: the stream is sealed.
         """
         await self._call(self._twin.truncate_stream, stream, cut)

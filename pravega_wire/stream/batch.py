@@ -175,7 +175,7 @@ async def segment_ranges(
     """
     check_on_truncated(on_truncated)
     start_cut = await resolve_bound(core, stream, start, "earliest")
-    end_cut = await _with_lengths(core, await resolve_bound(core, stream, end, "latest"))
+    end_cut = await with_lengths(core, await resolve_bound(core, stream, end, "latest"))
     try:
         between = await core.controller.get_segments_between(
             stream.scope,
@@ -300,11 +300,11 @@ def _skipped(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[Ski
         return lost
 
 
-async def _with_lengths(core: ClientCore, cut: StreamCut) -> StreamCut:
-    """An end cut with the length of each segment that was read to its end.
+async def with_lengths(core: ClientCore, cut: StreamCut) -> StreamCut:
+    """A cut with the length of each segment that was read to its end. Segments that are gone keep the mark.
 
     In an end cut, a 0.13.0 controller takes the mark "read to its end" for a segment that has not begun, and
-    rejects the cut.
+    rejects the cut. A truncation at a cut with such a mark is never answered.
     """
     read = [segment_id for segment_id, offset in cut.positions.items() if offset < 0]
     if not read:

@@ -23,6 +23,7 @@ from pravega_wire.controller.types import (
 )
 from pravega_wire.errors import (
     InvalidArgumentError,
+    InvalidStreamCutError,
     KeyValueTableNotFoundError,
     PravegaTimeoutError,
     ScaleConflictError,
@@ -492,11 +493,20 @@ class PravegaClient:
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
         :param cut: the new head of the stream.
-        :raises InvalidStreamCutError: the cut belongs to another stream.
+        :raises InvalidStreamCutError: the cut belongs to another stream, or has a segment that was deleted.
         :raises StreamSealedError: the stream is sealed.
         """
         name = self._resolve(stream)
-        exact = await batch.resolve_bound(self._core, name, cut, "earliest")
+        exact = await batch.with_lengths(
+            self._core, await batch.resolve_bound(self._core, name, cut, "earliest")
+        )
+        gone = [segment_id for segment_id, offset in exact.positions.items() if offset < 0]
+        if gone:
+            raise InvalidStreamCutError(
+                f"stream {name} cannot be truncated at {cut}: segment {min(gone)} of the cut was deleted",
+                scope=name.scope,
+                stream=name.name,
+            )
         await self._core.controller.truncate_stream(name.scope, name.name, dict(exact.positions))
 
     # --- segments and scaling -------------------------------------------------------------------

@@ -359,7 +359,7 @@ class PravegaClient(PravegaClientBase):
 
         :param cut: the new head of the stream.
         :param timeout: the longest time that this call may take, in seconds.
-        :raises InvalidStreamCutError: the cut belongs to another stream.
+        :raises InvalidStreamCutError: the cut belongs to another stream, or has a segment that was deleted.
         :raises StreamSealedError: the stream is sealed.
         """
         self._call(timeout, self._twin.truncate_stream, stream, cut)

@@ -215,6 +215,24 @@ async def test_batches_between_cuts(config: PravegaConfig) -> None:
         assert ranges == await client.segment_ranges("t", first)
 
 
+async def test_a_stream_is_truncated_at_the_end_of_a_sealed_segment(config: PravegaConfig) -> None:
+    """A controller never answers a truncation at the mark for that, and cannot seal the stream then."""
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        stream = client.config.resolve("t")
+        async with client.event_writer("t") as writer:
+            await writer.write_events([b"x"] * 10)
+            await writer.flush()
+            await client.scale_stream("t", [0], [(0.0, 0.5), (0.5, 1.0)])
+            await writer.write_events([b"y"] * 20)
+        await client.truncate_stream("t", StreamCut(stream, {0: -1}))
+        assert await all_events(client, "t") == [b"y"] * 20
+        await client.truncate_stream("t", await client.tail("t"))
+        with pytest.raises(InvalidStreamCutError, match="segment 0 of the cut was deleted"):
+            await client.truncate_stream("t", StreamCut(stream, {0: -1}))
+        await client.seal_stream("t")
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 async def test_cuts_before_the_head_and_cuts_that_are_none(config: PravegaConfig, sealed: bool) -> None:
     """A controller does not say what is wrong with them: that is found out, without asking again for long."""
