@@ -16,20 +16,22 @@ import trio
 
 import pravega_wire
 from pravega_wire import KeyValueTableConfiguration, PravegaConfig, aio, sync
+from pravega_wire.testing import SchemaRegistryServer
 from tests.docstrings import documented, examples
 
+REGISTRY = "http://localhost:9092"
 STREAMS = {"readings": 4, "images": 1, "settings": 1, "counter": 1}
 
 
 def programs(module: ModuleType, scope: str) -> dict[str, str]:
     """The examples of a package by their code, which uses this scope, with the names that have them.
 
-    Those that connect to a secured cluster are left out.
+    Those that connect to a secured cluster, or to a schema registry, are left out.
     """
     found: dict[str, str] = {}
     for name, doc in documented(module):
         for code in examples(doc):
-            if "tls://" not in code:
+            if "tls://" not in code and REGISTRY not in code:
                 found.setdefault(re.sub(r"\bdemo\b", scope, code), name)
     return found
 
@@ -78,6 +80,16 @@ async def run_in_asyncio(codes: dict[str, str], config: PravegaConfig) -> None:
     async with aio.open_client(config) as client:
         for code, name in codes.items():
             await awaited(code, name, names(aio, client))
+
+
+def test_the_example_of_the_schema_registry_runs(
+    pravega_schema_registry: SchemaRegistryServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = examples(sync.SchemaRegistry.__doc__)
+    with sync.SchemaRegistry(pravega_schema_registry.uri) as registry:
+        registry.delete_group("readings")
+    exec(compiled(code.replace(REGISTRY, pravega_schema_registry.uri), "SchemaRegistry"), {})
+    assert capsys.readouterr().out.endswith('{"celsius":21.5}\'\n')
 
 
 @pytest.mark.smoke
