@@ -726,7 +726,7 @@ class PravegaClientBase(Handle):
         begin = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.begin_transaction)
         return await self._call(begin, stream, **options), None, convert
 
-    async def _transaction(
+    async def _resume_transaction(
         self,
         stream: StreamName,
         txn_id: UUID,

@@ -588,6 +588,8 @@ class PravegaClient(PravegaClientBase):
     ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
+        The serializer runs in the event loop.
+
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
         :param serializer: as for :meth:`begin_transaction`.
         :param lease: as for :meth:`begin_transaction`.
@@ -596,9 +598,7 @@ class PravegaClient(PravegaClientBase):
         """
         return Transaction(
             self._portal,
-            await self._call(
-                cast("Any", self._twin.resume_transaction), stream, txn_id, serializer=serializer, lease=lease
-            ),
+            *(await self._resume_transaction(stream, txn_id, serializer=serializer, lease=lease)),
         )
 
     async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar, overload
 from uuid import UUID, uuid4
 
@@ -173,8 +174,11 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
     # First of all, because it fails if a stream does not exist.
     initial = await _first_state(core, group, config)
     proposed = config.with_identity(0, uuid4())
+    register = partial(core.controller.create_reader_group, to_controller(group, proposed))
+    answered = False
     try:
-        stored = from_controller(await core.controller.create_reader_group(to_controller(group, proposed)))
+        stored = from_controller(await register())
+        answered = True
         if stored != config or stored.generation > 0:
             return None
         try:
@@ -188,6 +192,10 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
     except BaseException:
         with trio.move_on_after(_UNDO_SECONDS, shield=True):
             try:
+                if not answered:
+                    # The controller may register the group later than it is looked for. Once a repetition is
+                    # answered, it has.
+                    await register()
                 await _withdraw(core, group, proposed.group_id)
             except PravegaError as error:
                 log.info("reader group %s was left without a state: %s", group, error)

@@ -898,7 +898,7 @@ class PravegaClientBase(Handle):
         begin = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.begin_transaction)
         return self._call(timeout, begin, stream, **options), None, convert
 
-    def _transaction(
+    def _resume_transaction(
         self,
         stream: StreamName,
         txn_id: UUID,

@@ -641,6 +641,8 @@ class PravegaClient(PravegaClientBase):
     ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
+        The serializer runs in the thread that writes.
+
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
         :param serializer: as for :meth:`begin_transaction`.
         :param lease: as for :meth:`begin_transaction`.
@@ -650,14 +652,7 @@ class PravegaClient(PravegaClientBase):
         """
         return Transaction(
             self._portal,
-            self._call(
-                timeout,
-                cast("Any", self._twin.resume_transaction),
-                stream,
-                txn_id,
-                serializer=serializer,
-                lease=lease,
-            ),
+            *(self._resume_transaction(stream, txn_id, serializer=serializer, lease=lease, timeout=timeout)),
         )
 
     def transaction_status(
