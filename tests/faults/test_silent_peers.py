@@ -136,7 +136,6 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "delete_key_value_table": lambda c: c.delete_key_value_table("t"),
     "delete_reader_group": lambda c: c.delete_reader_group("g"),
     "delete_scope": lambda c: c.delete_scope("x"),
-    "delete_staging": lambda c: c.staging("t", TXN).delete([TXN]),
     "delete_stream": lambda c: c.delete_stream("t", seal=True),
     "epoch_segments": lambda c: c.epoch_segments("t", 0),
     "fetch_event": lambda c: c.fetch_event(POINTER),
@@ -151,7 +150,6 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "list_reader_groups": lambda c: c.list_reader_groups(),
     "list_scopes": lambda c: c.list_scopes(),
     "list_streams": lambda c: c.list_streams(),
-    "merge_staging": lambda c: c.staging("t", TXN).merge([TXN]),
     "open_transactions": lambda c: c.open_transactions("t"),
     "ping_transaction": lambda c: c.ping_transaction("t", TXN, lease=10),
     "range_crc32": lambda c: c.range_crc32(SegmentRange(ScopedStream("s", "t"), 0, 0, 1)),
@@ -165,7 +163,6 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "segment_length": lambda c: c.segment_length("t", 0),
     "segment_ranges": lambda c: c.segment_ranges("t"),
     "split_range": lambda c: c.split_range(SegmentRange(ScopedStream("s", "t"), 0, 0, 1 << 24), 1000),
-    "staging_writer": lambda c: c.staging("t", TXN).writer(),
     "state_synchronizer": lambda c: c.state_synchronizer("t", COUNTER),
     "stream_config": lambda c: c.stream_config("t"),
     "stream_exists": lambda c: c.stream_exists("t"),
@@ -179,6 +176,13 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "update_stream": lambda c: c.update_stream("t", StreamConfiguration()),
     "wait_committed": lambda c: c.wait_committed("t", TXN),
     "watermarks": lambda c: c.watermarks("t"),
+}
+
+
+STAGING_OPERATIONS: dict[str, Operation] = {
+    "delete_staging": lambda c: c.staging("t", TXN).delete([TXN]),
+    "merge_staging": lambda c: c.staging("t", TXN).merge([TXN]),
+    "staging_writer": lambda c: c.staging("t", TXN).writer(),
 }
 
 COUNTER: StateFormat[str, str] = StateFormat(
@@ -208,7 +212,7 @@ def config_of(*ports: int) -> PravegaConfig:
 @pytest.mark.parametrize("greeting", CONTROLLERS.values(), ids=list(CONTROLLERS))
 async def test_a_controller_that_does_not_answer(greeting: bytes) -> None:
     async with mute(greeting) as port, open_client(config_of(port)) as client:
-        ended = await all_end(client, CLIENT_OPERATIONS)
+        ended = await all_end(client, CLIENT_OPERATIONS | STAGING_OPERATIONS)
         for name, error in ended.items():
             assert isinstance(error, RetriesExhaustedError | PravegaTimeoutError), name
             # The time that has really passed is in the message, and who was silent.
