@@ -196,7 +196,7 @@ def test_failed_tasks_aborted_transactions_and_wrong_ledgers(
         assert sum(isinstance(each, Staging) for each in ledger_records(client, ledger)) == 2
         (tmp_path / "abort.once").write_text("1")
         source.add(1)
-        with pytest.raises(StreamingQueryException, match="its lease of 120000 ms"):
+        with pytest.raises(StreamingQueryException, match="its lease of 120 s"):
             source.run(options, frame)
         assert_exactly(client, stream, [0])
         source.run(options, frame)
