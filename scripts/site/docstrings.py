@@ -7,19 +7,12 @@ where it has what they name, literal blocks become code blocks, and files of ``d
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import griffe
 import reference
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from gen_facades import INTERNAL
-
-_HANDLES = ("pravega_wire.stream.", "pravega_wire.segment.")
 
 Resolve = Callable[[str], str | None]
 
@@ -137,11 +130,8 @@ class Docstrings(griffe.Extension):  # type: ignore[misc]
                 obj.docstring.value, lambda name: self._resolve(obj, name), _address
             )
             obj.docstring.__dict__.pop("parsed", None)
-        for name, member in list(obj.members.items()):
-            if name in INTERNAL and obj.is_class and obj.path.startswith(_HANDLES):
-                obj.del_member(name)  # how parts of the client call each other
-            else:
-                self._walk(member, seen)
+        for member in list(obj.members.values()):
+            self._walk(member, seen)
 
     def _resolve(self, obj: Any, name: str) -> str | None:
         """The public name of what a role in the docstring of ``obj`` names."""
