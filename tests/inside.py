@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pravega_wire.support import trouble
+from pravega_wire.support.environment import ENVIRONMENT, environment
 
 if TYPE_CHECKING:
     from pravega_wire.stream.core import ClientCore
@@ -31,3 +35,13 @@ def link_of(group: Any) -> GroupLink:
 def forget_told() -> None:
     """Let each trouble be told again."""
     trouble._told.clear()
+
+
+@contextmanager
+def surroundings(**changes: Any) -> Iterator[None]:
+    """Give this task or thread an environment with other clocks, ids, or chance."""
+    token = ENVIRONMENT.set(replace(environment(), **changes))
+    try:
+        yield
+    finally:
+        ENVIRONMENT.reset(token)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from time import monotonic
 from typing import Final, Protocol
 
 from pravega_wire.aio.portal import Call, Line
 from pravega_wire.errors import ClosedError
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.handles import OneAtATime
+from pravega_wire.support.environment import environment
 
 __all__ = ["AHEAD_BYTES", "ReadAhead"]
 
@@ -77,9 +77,9 @@ class ReadAhead:
         :raises ConcurrentUseError: another call is reading.
         """
         with self._alone:
-            if (self._ready or self._ended) and monotonic() >= self._give_way:
+            if (self._ready or self._ended) and environment().monotonic() >= self._give_way:
                 await asyncio.sleep(0)
-                self._give_way = monotonic() + _UNINTERRUPTED_SECONDS
+                self._give_way = environment().monotonic() + _UNINTERRUPTED_SECONDS
             while True:
                 self._line.crossing.check_open()
                 # Checked before the batches: those read before the call ended are ready by now.
@@ -118,7 +118,7 @@ class ReadAhead:
                 await waiter
         finally:
             self._waiting = False
-            self._give_way = monotonic() + _UNINTERRUPTED_SECONDS
+            self._give_way = environment().monotonic() + _UNINTERRUPTED_SECONDS
 
     def drop(self) -> None:
         """Discard batches, after the reader was closed. A call that waits gets :class:`ClosedError`.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from datetime import datetime
@@ -41,6 +40,7 @@ from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_serializer
+from pravega_wire.support.environment import environment
 from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
 from pravega_wire.threads.portal import Held, shown_as
 from pravega_wire.transport.limits import is_hurried
@@ -258,7 +258,7 @@ class _WriterBase(Handle):
         while not feed.ended:
             failure: Exception | None = None
             try:
-                feed.pull(time.perf_counter() + _PULL_SECONDS)
+                feed.pull(environment().monotonic() + _PULL_SECONDS)
             except Exception as error:
                 # Events that the iterable returned before it raised are written.
                 failure = error
@@ -614,7 +614,7 @@ class EventReaderBase(_EventsBase[T], Generic[T]):
     async def _find_events(self, timeout: float | None = None) -> Any:
         """Find events, and tell of the checkpoints before them."""
         left = timeout
-        began = time.monotonic()
+        began = environment().monotonic()
         while isinstance(found := await self._call(self._twin._find, left), ReachedCheckpoint):
             with found.telling():
                 if self._on_checkpoint is not None:
@@ -622,7 +622,7 @@ class EventReaderBase(_EventsBase[T], Generic[T]):
                     if inspect.isawaitable(result):
                         await result
             if timeout is not None:
-                left = max(0.0, began + timeout - time.monotonic())
+                left = max(0.0, began + timeout - environment().monotonic())
         return found
 
 

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import trio
 
@@ -38,6 +37,7 @@ from pravega_wire.errors import ArchiveError, ArgumentTypeError, DataLossError
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.support.checks import check_bytes, check_callable, check_path
+from pravega_wire.support.environment import environment
 from pravega_wire.values.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.values.naming import epoch_of, number_of
 from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
@@ -191,7 +191,7 @@ async def _plan(
     ranges = await client.segment_ranges(stream, first, last, on_truncated=on_truncated)
     layout = await client.stream_layout(stream)
     return Manifest(
-        uuid4(),
+        environment().new_id(),
         stream,
         first,
         last,
@@ -320,7 +320,7 @@ _WORK_FILE: Final = re.compile(
 
 def work_file(segment_id: int, at: int) -> str:
     """A name that nobody else uses, in the directory ``work``, for the events from an offset on."""
-    return f"{file_prefix(segment_id)}-offset-{at:019}-{uuid4().hex[:12]}.parquet"
+    return f"{file_prefix(segment_id)}-offset-{at:019}-{environment().new_id().hex[:12]}.parquet"
 
 
 def clear_work(work: Path, *, unfinished: bool = False) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -34,6 +33,7 @@ from pravega_wire.grpc.call import CallResult
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
 from pravega_wire.metrics import Counters
 from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.support.environment import environment
 from pravega_wire.support.secrecy import secrets_of, without_secrets
 from pravega_wire.transport.diagnosis import who_is_silent
 from pravega_wire.transport.grpc_channel import GrpcChannel
@@ -123,13 +123,13 @@ class Channels:
             made += 1
             return await self._attempt(rpc, request, reply_type, about, long=long)
 
-        started = time.perf_counter()
+        started = environment().monotonic()
         failure: str | None = None
         try:
             with self.limit(describe):
                 if self._discovery:
                     await self._discover()
-                    started = time.perf_counter()
+                    started = environment().monotonic()
                 policy = self._policy_now()
                 if attempts is not None:
                     policy = replace(policy, attempts=attempts)
@@ -148,7 +148,7 @@ class Channels:
             failure = type(error).__name__
             raise
         finally:
-            self._counters.called(rpc, time.perf_counter() - started, made, failure)
+            self._counters.called(rpc, environment().monotonic() - started, made, failure)
 
     def _policy_now(self) -> RetryPolicy:
         """Return the policy; shorter until a controller has answered, because the address may be wrong."""
@@ -221,7 +221,7 @@ class Channels:
         patience = max(0.0, min(_FIRST_CONTACT_SECONDS, left / 4))
         rpc = "getControllerServerList"
         self._discovering = True
-        started = time.perf_counter()
+        started = environment().monotonic()
         failure: str | None = PravegaTimeoutError.__name__
         why = f"no answer within {patience:.3g} s"
         try:
@@ -239,7 +239,7 @@ class Channels:
             failure = type(error).__name__
             raise
         finally:
-            self._counters.called(rpc, time.perf_counter() - started, 1, failure)
+            self._counters.called(rpc, environment().monotonic() - started, 1, failure)
             self._discovering = False
             # Also after a failure and for a caller that gave up: the next call is not delayed as well.
             self._discovered = trio.current_time()

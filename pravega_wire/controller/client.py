@@ -9,7 +9,6 @@ Defined by ``io.pravega.controller.server.rpc.grpc.v1.ControllerServiceImpl``, 0
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -80,6 +79,7 @@ from pravega_wire.grpc.status import StatusCode
 from pravega_wire.metrics import Counters
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.support.checks import check_event_time, check_lease
+from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import open_lasting_nursery
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.retry import RetryPolicy
@@ -573,7 +573,7 @@ class ControllerClient:
             streamInfo=stream_info(scope, stream),
             sealedSegments=list(seal),
             newKeyRanges=[pb.ScaleRequest.KeyRangeEntry(start=low, end=high) for low, high in new_ranges],
-            scaleTimestamp=int(time.time() * 1000),
+            scaleTimestamp=int(environment().wall() * 1000),
         )
         reply = await self._of_stream("scale", request, pb.ScaleResponse)
         if reply.status == pb.ScaleResponse.FAILURE:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import time
 from typing import TYPE_CHECKING
 
 import trio
 
 from pravega_wire.controller.types import Access
+from pravega_wire.support.environment import environment
 
 if TYPE_CHECKING:
     from pravega_wire.controller.client import ControllerClient
@@ -43,7 +43,7 @@ def expires_soon(expiry: float | None) -> bool:
 
     :param expiry: when it expires, seconds since 1970; None if it does not name a time.
     """
-    return expiry is not None and time.time() + REFRESH_SECONDS >= expiry
+    return expiry is not None and environment().wall() + REFRESH_SECONDS >= expiry
 
 
 class _Entry:

@@ -10,10 +10,10 @@ Defined by ``io.pravega.client.stream.impl.ReaderGroupStateManager`` and ``Event
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from random import Random
 from typing import Any, Final
 from uuid import UUID
 
@@ -300,7 +300,7 @@ class GroupMember:
         *,
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
-        rng: random.Random | None = None,
+        rng: Random,
         initial_delay: float = 0.0,
         joined: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -314,7 +314,7 @@ class GroupMember:
         self.end_of_data = False
         self._clock = clock
         self._wall_ms = wall_ms
-        self._random = rng or random.Random()
+        self._random = rng
         self._initial_delay = initial_delay
         self._seed = java_string_hash(reader)
         self._given: str | None = None

@@ -27,6 +27,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.schemas.calls import Reply, Request, Steps
 from pravega_wire.support.checks import check_flag, check_seconds, check_text
+from pravega_wire.support.environment import environment
 from pravega_wire.support.trouble import tell
 from pravega_wire.values.config import Credentials, PravegaConfig, check_registry_uri
 
@@ -244,7 +245,7 @@ class Transport:
 
         :raises SchemaRegistryUnreachableError: the registry could not be asked in time.
         """
-        deadline = time.monotonic() + self.settings.timeout
+        deadline = environment().monotonic() + self.settings.timeout
         try:
             request = next(steps)
             while True:
@@ -265,7 +266,7 @@ class Transport:
                 self.settings.check_certificate(error)
                 failure = error
             pause = attempts.pause(failure)
-            if pause is None or time.monotonic() + pause >= deadline:
+            if pause is None or environment().monotonic() + pause >= deadline:
                 if isinstance(failure, Reply):
                     return failure
                 raise self.settings.unreachable(failure) from failure
@@ -278,14 +279,14 @@ class Transport:
             request.path,
             params=self.settings.query(request),
             **_body(request),
-            timeout=max(0.001, deadline - time.monotonic()),
+            timeout=max(0.001, deadline - environment().monotonic()),
         ) as response:
             received = 0
             for part in response.iter_bytes():
                 parts.append(part)
                 received += len(part)
                 _too_large(received)
-                if time.monotonic() > deadline:
+                if environment().monotonic() > deadline:
                     raise self.settings.unreachable(None)
             return Reply(response.status_code, b"".join(parts))
 

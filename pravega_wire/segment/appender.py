@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import trio
 
@@ -37,6 +36,7 @@ from pravega_wire.protocol.append import Appends, Block, Durable, Promise, Store
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.connection import Flow
 
 __all__ = ["Ack", "AppenderOwner", "SegmentAppender", "flush"]
@@ -134,9 +134,10 @@ class SegmentAppender:
         writer_id: UUID | None = None,
     ) -> None:
         self.target = target
-        self.appends = Appends(target.name, writer_id or uuid4(), Ack)
+        self.appends = Appends(target.name, writer_id or environment().new_id(), Ack)
         self._stores = stores
         self._owner = owner
+        self._clock = environment().monotonic
         self._flow: Flow | None = None
         self._finished = False
         self._progress = False
@@ -166,7 +167,7 @@ class SegmentAppender:
             return
         request_id = flow.base_request_id
         while (
-            sent := appends.next_frame(request_id, perf_counter(), writable=connection.writable)
+            sent := appends.next_frame(request_id, self._clock(), writable=connection.writable)
         ) is not None:
             frame, payload = sent
             connection.send_parts([frame])
@@ -206,7 +207,7 @@ class SegmentAppender:
             # Its blocks belong to the owner now.
             return True
         if type(reply) is c.DataAppended:
-            now = self._last_ack = perf_counter()
+            now = self._last_ack = self._clock()
             try:
                 durable = self.appends.acknowledge(reply, now)
             except UnexpectedReplyError as error:
@@ -277,7 +278,7 @@ class SegmentAppender:
                 garbage = 0
             elif (oldest := self.appends.oldest) is not None:
                 # Before it was sent, nothing was waited for, however long ago the session began.
-                backoff.not_before(perf_counter() - oldest.sent)
+                backoff.not_before(self._clock() - oldest.sent)
             elif self._sessions > sessions:
                 # The session was set up, and nothing had to be sent.
                 backoff.reset()
@@ -379,7 +380,7 @@ class SegmentAppender:
                 first = None
             if first is not None and first is oldest and not self._disrupted.is_set():
                 flow.connection.retire()
-                quiet = perf_counter() - max(first.sent, self._last_ack)
+                quiet = self._clock() - max(first.sent, self._last_ack)
                 # A process that was suspended for an hour did not listen for an hour.
                 self._trouble_for = min(quiet, stall)
                 self._disrupt(
@@ -401,7 +402,7 @@ class SegmentAppender:
             except NoSuchSegmentError:
                 # The segment is gone: it was deleted after a truncation, or merged.
                 return
-            self._tell(self.appends.sealed(number, perf_counter()))
+            self._tell(self.appends.sealed(number, self._clock()))
 
     def _begin_session(self) -> None:
         self._failure = None
@@ -414,7 +415,7 @@ class SegmentAppender:
         assert self._setup is not None
         assert self._flow is not None
         self._sessions += 1
-        now = self._last_ack = perf_counter()
+        now = self._last_ack = self._clock()
         resumed = self.appends.set_up(self._setup.last_event_number, self._flow.base_request_id, now)
         self._tell(resumed.durable)
         for parts in resumed.frames:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from uuid import uuid4
 
 import trio
 
@@ -20,6 +19,7 @@ from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import limit, note_failure
 
@@ -39,7 +39,7 @@ class ConditionalAppender:
     def __init__(self, stores: SegmentStores, target: SegmentTarget) -> None:
         self.target = target
         self._stores = stores
-        self._writer_id = uuid4()
+        self._writer_id = environment().new_id()
         self._number = 0
         self._lock = trio.Lock()
         self._flow: Flow | None = None

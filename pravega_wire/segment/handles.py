@@ -58,7 +58,7 @@ class Waiters:
 
     def __init__(self, message: str) -> None:
         self._message = message
-        self._scopes: set[trio.CancelScope] = set()
+        self._scopes: dict[trio.CancelScope, None] = {}
         self.closed = False
 
     def check(self) -> None:
@@ -77,12 +77,12 @@ class Waiters:
         """
         self.check()
         scope = trio.CancelScope()
-        self._scopes.add(scope)
+        self._scopes[scope] = None
         try:
             with scope:
                 yield
         finally:
-            self._scopes.discard(scope)
+            self._scopes.pop(scope, None)
         if scope.cancelled_caught:
             self.check()
 

@@ -6,13 +6,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from random import random
 from types import NoneType
 from typing import Any
 
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.protocol.append import too_large
 from pravega_wire.protocol.events import EVENT_HEADER
+from pravega_wire.support.environment import environment
 from pravega_wire.values.hashing import routing_key_position
 
 __all__ = [
@@ -167,6 +167,7 @@ def by_segment(
     if codes.null_count:
         # Each event without a key gets a random position.
         first, nulls = len(known), codes.null_count
+        random = environment().random
         known = pa.concat_arrays([known, pa.array([random() for _ in range(nulls)], pa.float64())])
         codes = pc.replace_with_mask(
             codes, pc.is_null(codes), pa.array(range(first, first + nulls), codes.type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from uuid import UUID, uuid4
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 import trio
@@ -13,6 +13,7 @@ from pravega_wire.controller.tokens import Access, StreamToken, TokenCache
 from pravega_wire.errors import ClosedError
 from pravega_wire.metrics import Counters
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import Leaving
 from pravega_wire.values.config import PravegaConfig
 from pravega_wire.values.naming import segment_name
@@ -32,7 +33,7 @@ class ClientCore:
     nursery: trio.Nursery
     closed: bool = field(default=False)
     turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
-    committer: UUID = field(default_factory=uuid4)
+    committer: UUID = field(default_factory=lambda: environment().new_id())
     """The writer that event times of transactions are noted for, unless the program names another."""
     leaving: Leaving = field(init=False)
     """The time for leaving what was opened with the client."""

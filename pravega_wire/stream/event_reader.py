@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from time import monotonic
+from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -39,6 +38,7 @@ from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.stream.user_functions import in_caller
 from pravega_wire.support.checks import check_bytes, check_seconds
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated
 from pravega_wire.values.event_time import WatermarkAssigner
@@ -254,11 +254,13 @@ class EventReader(Generic[T]):
         self._skip_truncated = on_truncated == "skip_to_head"
         self._on_checkpoint = on_checkpoint
         self._budget = max_buffered_bytes
+        self._clock = environment().monotonic
         self._member = GroupMember(
             reader_id,
             str(group),
-            clock=monotonic,
-            wall_ms=lambda: time.time_ns() // 1_000_000,
+            clock=self._clock,
+            wall_ms=lambda: int(environment().wall() * 1000),
+            rng=Random(environment().new_id().int),
             initial_delay=initial_delay,
             joined=lambda: 0 if self._link is None else self._link.joined(reader_id),
         )
@@ -523,7 +525,7 @@ class EventReader(Generic[T]):
 
     def _event_in_time(self) -> Event[T] | None:
         """Return the next event if one is available and no round of the group is due."""
-        now = monotonic()
+        now = self._clock()
         # A local variable: in the facade another thread may clear the attribute at any time.
         cursor = self._cursor
         if cursor is None or cursor.whole or now >= self._next_round or self._closed:
@@ -545,7 +547,7 @@ class EventReader(Generic[T]):
         """Return the next event, if any; some more may follow without a look at the clock."""
         self._rows = rows = cursor.rows.take(cursor.stride)
         event = next(rows, None)
-        if event is not None and monotonic() >= self._next_round:
+        if event is not None and self._clock() >= self._next_round:
             # It became due a moment ago: the task that keeps time does not clear them again.
             self._clear_rows()
         return event
@@ -640,7 +642,7 @@ class EventReader(Generic[T]):
             while True:
                 # Another task may have closed the reader.
                 self._open_link()
-                if self._member.busy or monotonic() >= self._next_round:
+                if self._member.busy or self._clock() >= self._next_round:
                     checkpoint = await self._round(link)
                     # Closed meanwhile, it has left the group: what it would give out may be another's by now.
                     self._open_link()
@@ -666,7 +668,7 @@ class EventReader(Generic[T]):
         self._wake = trio.Event()
         if self._closed or any(feed.has_something for feed in self._feeds.values()):
             return
-        until_round = trio.current_time() + self._next_round - monotonic()
+        until_round = trio.current_time() + self._next_round - self._clock()
         with trio.move_on_at(min(deadline, until_round)):
             await self._wake.wait()
 
@@ -692,7 +694,7 @@ class EventReader(Generic[T]):
         """End the events without a look at the clock when a round is due, however fast the caller is."""
         while True:
             self._round_done = trio.Event()
-            left = self._next_round - monotonic()
+            left = self._next_round - self._clock()
             if left > 0:
                 with trio.move_on_after(left):
                     await self._round_done.wait()

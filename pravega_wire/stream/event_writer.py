@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import trio
 
@@ -39,6 +38,7 @@ from pravega_wire.stream.routing import (
     to_bytes,
 )
 from pravega_wire.support.checks import check_event_time, check_flag, check_seconds
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import limit
 from pravega_wire.values.hashing import routing_key_position
 from pravega_wire.values.types import ScopedStream
@@ -99,10 +99,10 @@ class EventWriter(RoutedWriter[Value]):
         if note_time_every is not None:
             check_seconds("note_time_every", note_time_every)
         check_flag("large_events", large_events)
-        self.writer_id = uuid4()
+        self.writer_id = environment().new_id()
         self._large_events = large_events
         self._large_lock = trio.Lock()
-        self._large_id = uuid4()
+        self._large_id = environment().new_id()
         self._large_number = 0
         self._note_time_every = note_time_every
         self._noting = trio.CancelScope()
@@ -153,7 +153,7 @@ class EventWriter(RoutedWriter[Value]):
                 # Events written earlier must be stored first.
                 await self.flush()
                 appender = self._select(routing_key)
-                started = time.perf_counter()
+                started = environment().monotonic()
                 self._large_number += 1
                 try:
                     stored = await append_large_event(
@@ -177,7 +177,7 @@ class EventWriter(RoutedWriter[Value]):
                 appender.appends.segment_length = -1
                 if stored:
                     break
-        self._large_stored(len(event), time.perf_counter() - started)
+        self._large_stored(len(event), environment().monotonic() - started)
         return Ack(0)
 
     async def note_time(self, timestamp: int) -> None:
@@ -229,7 +229,7 @@ class EventWriter(RoutedWriter[Value]):
             while True:
                 await trio.sleep(self._note_time_every)
                 try:
-                    await self._note(int(time.time() * 1000))
+                    await self._note(int(environment().wall() * 1000))
                 except PravegaError as error:
                     if self._error is not None:
                         return
@@ -256,7 +256,7 @@ class EventWriter(RoutedWriter[Value]):
 
     def _id_on(self, segment: str) -> UUID:
         """The writer's id on a segment."""
-        return uuid4()
+        return environment().new_id()
 
     async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """Continue with the successors of a sealed segment."""

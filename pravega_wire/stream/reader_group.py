@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar, overload
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import trio
 
@@ -68,6 +67,7 @@ from pravega_wire.stream.group_link import (
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.groups import (
@@ -173,7 +173,7 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
     """
     # First of all, because it fails if a stream does not exist.
     initial = await _first_state(core, group, config)
-    proposed = config.with_identity(0, uuid4())
+    proposed = config.with_identity(0, environment().new_id())
     register = partial(core.controller.create_reader_group, to_controller(group, proposed))
     answered = False
     try:
@@ -526,7 +526,7 @@ class ReaderGroup:
         :raises InvalidArgumentError: the name or the timeout is invalid.
         """
         if name is None:
-            name = str(uuid4())
+            name = str(environment().new_id())
         if not name or SILENT in name:
             raise InvalidArgumentError(
                 f"{name!r} is not a valid checkpoint name: it must not be empty or contain {SILENT!r}"
@@ -631,7 +631,7 @@ class ReaderGroup:
                     # here. Its write is conditional on the former end of the state's stream: once anything
                     # else is written there, the record is in the state or never will be. So write an update
                     # that clears nothing.
-                    await self._link.announce([ClearCheckpointsBefore(str(uuid4()))])
+                    await self._link.announce([ClearCheckpointsBefore(str(environment().new_id()))])
                 await self._change(generate)
                 return _Withdrawn(True, waiting)
             except PravegaError as error:
@@ -666,7 +666,7 @@ class ReaderGroup:
         :raises CheckpointTimeoutError: not all readers answered in time; the error names those that did not.
         :raises CheckpointError: the request was cancelled, or the group was reset.
         """
-        name = b64encode(secrets.token_bytes(32)).decode("ascii") + SILENT
+        name = b64encode(environment().new_id().bytes + environment().new_id().bytes).decode("ascii") + SILENT
         positions = await self._answers(name, lambda state: [CreateCheckpoint(name)], timeout)
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(positions))}
 

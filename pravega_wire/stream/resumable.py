@@ -12,7 +12,6 @@ a segment store identifies a writer by its id alone.
 from __future__ import annotations
 
 import logging
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,6 +54,7 @@ from pravega_wire.stream.routing import (
     to_bytes,
 )
 from pravega_wire.support.checks import check_count, check_uuid
+from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.values.hashing import routing_key_position
@@ -291,7 +291,7 @@ class ResumableWriter(EventWriter[Value]):
         ack = Ack()
         keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
         missing = object()
-        yielded = time.perf_counter()
+        yielded = environment().monotonic()
         try:
             for event in events:
                 key: object = routing_keys if keys is None else next(keys, missing)
@@ -302,10 +302,10 @@ class ResumableWriter(EventWriter[Value]):
                 if len(payload) > MAX_EVENT_BYTES:
                     raise too_large(len(payload))
                 await self._write_numbered([payload], key, atomic=False, into=ack)  # type: ignore[arg-type]
-                if time.perf_counter() - yielded > YIELD_SECONDS:
+                if environment().monotonic() - yielded > YIELD_SECONDS:
                     # Making the events may take time.
                     await trio.lowlevel.checkpoint()
-                    yielded = time.perf_counter()
+                    yielded = environment().monotonic()
             if keys is not None and next(keys, missing) is not missing:
                 raise more_keys()
         finally:

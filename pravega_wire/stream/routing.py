@@ -8,11 +8,9 @@ takes no more events.
 from __future__ import annotations
 
 import math
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice, pairwise
-from random import random
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -50,6 +48,7 @@ from pravega_wire.stream.arrow import (
     payload_at,
 )
 from pravega_wire.support.checks import check_bytes, check_serializer, check_several, shown
+from pravega_wire.support.environment import environment
 from pravega_wire.values.hashing import routing_key_position
 
 __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
@@ -186,6 +185,7 @@ class _Groups(dict[str, _Group]):
         self._by_route = [by_appender[route.appender] for route in routes]
         self._highs = highs
         self._position_of = position_of
+        self._random = environment().random
 
     def at(self, position: float) -> _Group:
         """The group of a position in the key space."""
@@ -195,7 +195,7 @@ class _Groups(dict[str, _Group]):
 
     def __missing__(self, key: str | None) -> _Group:
         if key is None:
-            return self.at(random())
+            return self.at(self._random())
         if not isinstance(key, str):
             raise no_key(key)
         group = self.at(self._position_of(key))
@@ -257,8 +257,8 @@ class RoutedWriter(Generic[Value]):
         if self._highs:
             # Rounding may leave the last range short of 1; every position must have a segment.
             self._highs[-1] = math.inf
-        appenders = {route.appender for route in self._routes}
-        self._only = appenders.pop() if len(appenders) == 1 else None
+        appenders = dict.fromkeys(route.appender for route in self._routes)
+        self._only = next(iter(appenders)) if len(appenders) == 1 else None
         self._groups = _Groups(self._routes, self._highs, self._position_of)
 
     def _start(self, appender: SegmentAppender) -> None:
@@ -703,7 +703,7 @@ def _chunks(
     source = iter(events)
     keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
     count = _FIRST_BULK_EVENTS
-    until = time.perf_counter() + YIELD_SECONDS
+    until = environment().monotonic() + YIELD_SECONDS
     while True:
         failure: Exception | None = None
         if at_hand:
@@ -726,9 +726,9 @@ def _chunks(
                 yield from _large_alone(chunk)
         if failure is not None:
             raise failure
-        if not at_hand and time.perf_counter() > until:
+        if not at_hand and environment().monotonic() > until:
             yield None
-            until = time.perf_counter() + YIELD_SECONDS
+            until = environment().monotonic() + YIELD_SECONDS
         if ended:
             return
         # About one block at a time, so that a generator of large events stays lazy.
@@ -749,7 +749,7 @@ def _read_timely(source: Iterator[Any], count: int, until: float) -> tuple[list[
             events.extend(islice(source, wanted - len(events)))
             if len(events) < wanted:
                 return events, True, None
-            if time.perf_counter() > until:
+            if environment().monotonic() > until:
                 break
             step = min(2 * step, _UNTIMED_EVENTS)
     except Exception as error:

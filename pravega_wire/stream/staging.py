@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import trio
 
@@ -21,6 +21,7 @@ from pravega_wire.stream.opening import opening
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
 from pravega_wire.stream.transaction import TransactionWriter, transaction_target
 from pravega_wire.support.checks import check_several, check_uuid
+from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.values.types import ScopedStream
@@ -67,7 +68,7 @@ class StagingWriter(TransactionWriter):
         *,
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
     ) -> None:
-        self.staging_id: UUID = staging_id or uuid4()
+        self.staging_id: UUID = staging_id or environment().new_id()
         super().__init__(core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes)
         self._opened = False
         self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}

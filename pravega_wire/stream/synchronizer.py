@@ -144,7 +144,8 @@ class StateSynchronizer(Generic[S, I, U]):
         self._initialized = False
         self._reading = trio.Lock()
         self._reading_for: CallingThread | None = None
-        self._readers: set[RevisionReader[bytes]] = set()
+        # A dict, because the order of a set of objects would be that of their addresses.
+        self._readers: dict[RevisionReader[bytes], None] = {}
 
     def __repr__(self) -> str:
         state = "closed" if self._log._waiters.closed else "open"
@@ -201,14 +202,14 @@ class StateSynchronizer(Generic[S, I, U]):
                     start = await self._beginning()
                 try:
                     reader = await self._reader(start)
-                    self._readers.add(reader)
+                    self._readers[reader] = None
                     try:
                         while batch := await reader.next_values():
                             await self._take(batch)
                             # The time limit applies to each batch, because there may be any number of them.
                             note_progress()
                     finally:
-                        self._readers.discard(reader)
+                        self._readers.pop(reader, None)
                         await reader.aclose()
                 except DataLossError:
                     # Another process compacted the state and truncated records that were not read here. So

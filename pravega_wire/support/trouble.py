@@ -6,11 +6,11 @@ Not public.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Hashable
 from typing import Final
 
 from pravega_wire.errors import ConnectError, PravegaError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.support.environment import environment
 from pravega_wire.support.secrecy import without_secrets
 
 __all__ = ["Trouble", "tell"]
@@ -33,7 +33,7 @@ def tell(doing: str, why: str, until: str, about: Hashable) -> None:
     :param until: for how long it is tried: "until 10 s have passed (operation_timeout)".
     :param about: what makes it the same trouble: its kind, and the peer.
     """
-    now = time.monotonic()
+    now = environment().monotonic()
     last = _told.get(about)
     if last is not None and now - last < _AGAIN_SECONDS:
         return

@@ -9,7 +9,6 @@ result, after the portal. A class that is defined here (or imported) under its p
 from __future__ import annotations
 
 import inspect
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -46,6 +45,7 @@ from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_serializer
+from pravega_wire.support.environment import environment
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.table_mapping import TableMapping
 from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
@@ -783,7 +783,7 @@ class EventReaderBase(_EventsBase[T], Generic[T]):
     def _find_events(self, timeout: float | None = None) -> Any:
         """Find events, and tell of the checkpoints before them."""
         left = timeout
-        began = time.monotonic()
+        began = environment().monotonic()
         while isinstance(found := self._portal.call(self._twin._find, left), ReachedCheckpoint):
             with found.telling():
                 if self._on_checkpoint is not None:
@@ -791,7 +791,7 @@ class EventReaderBase(_EventsBase[T], Generic[T]):
                     if inspect.isawaitable(result):
                         self._portal.call(_awaited, result)
             if timeout is not None:
-                left = max(0.0, began + timeout - time.monotonic())
+                left = max(0.0, began + timeout - environment().monotonic())
         return found
 
 

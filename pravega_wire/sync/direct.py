@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Self
@@ -20,6 +19,7 @@ from pravega_wire.segment.failures import check_passing, data_read, error_of, re
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, PROGRESS_BYTES
 from pravega_wire.segment.store import Backoff
+from pravega_wire.support.environment import environment
 from pravega_wire.sync.client import PravegaClient
 from pravega_wire.threads.portal import Line
 from pravega_wire.transport.blocking import BlockingConnection
@@ -152,7 +152,7 @@ class DirectReader:
         self._next = self.offset
         self._asked: dict[int, tuple[int, int]] = {}
         self._chunks: dict[int, tuple[memoryview, memoryview | None]] = {}
-        self._backoff = Backoff(self._stores.operation_timeout, clock=time.monotonic)
+        self._backoff = Backoff(self._stores.operation_timeout, clock=environment().monotonic)
         self._last_failure: PravegaError | None = None
         self._broken: PravegaError | None = None
         self._alone = OneAtATime(f"another thread is reading with the reader of {self.target.name}")
@@ -323,10 +323,10 @@ class DirectReader:
         patience = min(self._limits.attempt, self._backoff.attempt_left(self._limits.attempt))
         waited, before = 0.0, connection.received_bytes
         while self.offset not in self._chunks:
-            started = time.monotonic()
+            started = environment().monotonic()
             replies = connection.receive()
             # The wait is at most one tick. Any longer time means that this process was stopped.
-            waited += min(time.monotonic() - started, connection.tick)
+            waited += min(environment().monotonic() - started, connection.tick)
             for reply in replies:
                 self._on_reply(reply)
             if waited > patience and self.offset not in self._chunks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import chain, islice, repeat
@@ -16,6 +15,7 @@ from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.routing import Partitioner, checked_partitioner, fewer_keys, more_keys
 from pravega_wire.stream.user_functions import calling_thread
+from pravega_wire.support.environment import environment
 from pravega_wire.threads.portal import Call
 from pravega_wire.values.hashing import routing_key_position
 
@@ -100,7 +100,7 @@ class Feed:
     def pull(self, until: float = math.inf) -> None:
         """Read until there are enough events; in the calling thread.
 
-        :param until: the time of :func:`time.perf_counter` at which to stop earlier.
+        :param until: the time of the environment's ``monotonic`` at which to stop earlier.
         """
         items, source = self._items, self._source
         step = 1
@@ -108,10 +108,10 @@ class Feed:
             room = self._limit - len(items)
             if room <= 0:
                 return
-            began = time.perf_counter()
+            began = environment().monotonic()
             # Each item is added to the list immediately, and stays there if the next one raises.
             items.extend(islice(source, min(step, room)))
-            now = time.perf_counter()
+            now = environment().monotonic()
             if now > until:
                 return
             step = 1 if now - began > _SLOW_SECONDS else min(2 * step, _MOST_UNCHECKED)

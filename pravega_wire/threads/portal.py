@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
@@ -21,6 +20,7 @@ import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError, PravegaTimeoutError
 from pravega_wire.stream.user_functions import calling_thread
+from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import without_cancelled
 from pravega_wire.transport.limits import AFTER_CANCELLATION
 from pravega_wire.values.types import ScopedStream
@@ -223,8 +223,8 @@ class Call(Generic[R]):
         """
         try:
             self._portal.soon(start)
-            until = time.monotonic() + patience
-            while (left := until - time.monotonic()) > 0:
+            until = environment().monotonic() + patience
+            while (left := until - environment().monotonic()) > 0:
                 try:
                     request = self._inbox.get(timeout=min(_POLL_SECONDS, left))
                 except Empty:
@@ -257,8 +257,8 @@ class Call(Generic[R]):
         except ClosedError:
             return
         # The call usually ends at once. Then its resources are free when this thread continues.
-        until = time.monotonic() + _GRACE_SECONDS
-        while (left := until - time.monotonic()) > 0:
+        until = environment().monotonic() + _GRACE_SECONDS
+        while (left := until - environment().monotonic()) > 0:
             try:
                 if self._inbox.get(timeout=left) is None:
                     return
@@ -319,9 +319,9 @@ class _Outcome(Future[R]):
 
         :raises ClosedError: there is no result after ``patience`` seconds.
         """
-        until = time.monotonic() + patience
+        until = environment().monotonic() + patience
         while not self._over:
-            left = until - time.monotonic()
+            left = until - environment().monotonic()
             if left <= 0:
                 raise ClosedError("interrupted, and not finished in time")
             with suppress(Empty):

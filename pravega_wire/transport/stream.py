@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, PravegaError
+from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import open_tcp_stream
 from pravega_wire.transport.diagnosis import connect_failure, ended_tls, handshake_failure
 
@@ -182,6 +183,10 @@ async def connect(
     :raises TlsError: the handshake or the check of the certificate failed.
     """
     name = f"{host}:{port}"
+    dial = environment().dial
+    if dial is not None:
+        dialled: NetworkStream = await dial(host, port, timeout)
+        return dialled
     stream = await connect_tcp(host, port, timeout=timeout)
     if tls is None:
         return NetworkStream(stream, name)

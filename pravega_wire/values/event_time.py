@@ -8,12 +8,12 @@ Not public: :mod:`pravega_wire` exports the names that users need.
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pravega_wire.support.checks import check_count, check_seconds
+from pravega_wire.support.environment import environment
 from pravega_wire.values.groups import TimeWindow
 from pravega_wire.values.types import ScopedStream
 
@@ -66,7 +66,7 @@ class WatermarkAssigner:
         allowed_lateness: int = 0,
         idle_after: float | None = None,
         every: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         check_count("allowed_lateness", allowed_lateness, 0)
         check_seconds("every", every, zero=True)
@@ -75,9 +75,9 @@ class WatermarkAssigner:
         self._lateness = allowed_lateness
         self._idle_seconds = idle_after
         self._every = every
-        self._clock = clock
+        self._clock = clock or environment().monotonic
         self._progress: dict[ScopedStream, _Progress] = {}
-        self._next = clock()
+        self._next = self._clock()
         self._watermark: int | None = None
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -25,10 +24,10 @@ from pravega_wire import (
     open_client,
 )
 from pravega_wire import sync as blocking
-from pravega_wire.controller import tokens
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.testing import PravegaCluster, cluster
 from tests.faults.support import assert_exactly, event_of, read_all
+from tests.inside import surroundings
 
 SESSIONS = 3
 """So many sessions of a writer with two segments end with their tokens while a test runs."""
@@ -46,13 +45,9 @@ def config(strict: PravegaCluster) -> PravegaConfig:
 
 
 @pytest.mark.parametrize("skew", [0, -3600, 3600], ids=["clock right", "clock behind", "clock ahead"])
-async def test_everything_outlives_its_token(
-    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch, skew: float
-) -> None:
+async def test_everything_outlives_its_token(config: PravegaConfig, skew: float) -> None:
     """A client that cannot tell by its clock when a token expires learns it from the stores."""
-    monkeypatch.setattr(tokens, "time", SimpleNamespace(time=lambda: time.time() + skew))
-
-    with trio.fail_after(180):
+    with surroundings(wall=lambda: time.time() + skew), trio.fail_after(180):
         async with open_client(config) as client:
             await client.create_scope(str(config.scope))
             for name, segments in (("plain", 2), ("long", 2), ("state", 1), ("bytes", 1)):

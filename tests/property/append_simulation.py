@@ -28,10 +28,7 @@ from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment import appender as appender_module
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
-from pravega_wire.stream import resumable as resumable_module
-from pravega_wire.stream import routing as routing_module
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.testing.memory.store import Segment as StoredSegment
@@ -41,6 +38,7 @@ from pravega_wire.transport.limits import Leaving
 from pravega_wire.values.hashing import routing_key_position
 from pravega_wire.values.naming import segment_name
 from pravega_wire.values.types import ScopedStream
+from tests.inside import surroundings
 
 STREAM = ScopedStream("s", "t")
 KEYS = [f"key{number}" for number in range(6)]
@@ -625,11 +623,8 @@ class Broken(Exception):
 def simulated_time(rng: random.Random) -> Iterator[None]:
     """Nothing depends on the real clock, nor on the order in which trio happens to run its tasks."""
     run = trio._core._run
-    clock = SimpleNamespace(perf_counter=trio.current_time, time=trio.current_time)
     with (
-        patch.object(appender_module, "perf_counter", trio.current_time),
-        patch.object(routing_module, "time", clock),
-        patch.object(resumable_module, "time", clock),
+        surroundings(monotonic=trio.current_time),
         patch.object(run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
         patch.object(run, "_r", rng),
     ):

@@ -15,12 +15,12 @@ import trio.testing
 
 from pravega_wire.errors import ConnectionLostError, PravegaError, RetriesExhaustedError
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment import appender as appender_module
 from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Connection, Flow
+from tests.inside import surroundings
 
 NAME = "scope/stream/0.#epoch.0"
 
@@ -154,11 +154,8 @@ class Owner:
         self.failures.append((trio.current_time(), error))
 
 
-def appending(
-    monkeypatch: pytest.MonkeyPatch, script: Callable[[SegmentAppender, Pool, Owner], Awaitable[None]]
-) -> None:
+def appending(script: Callable[[SegmentAppender, Pool, Owner], Awaitable[None]]) -> None:
     """Run ``script`` beside an appender whose operations may take 120 s."""
-    monkeypatch.setattr(appender_module, "perf_counter", trio.current_time)
 
     async def locate(*names: object) -> tuple[str, int]:
         await trio.lowlevel.checkpoint()
@@ -174,7 +171,8 @@ def appending(
             await script(appender, pool, owner)
             nursery.cancel_scope.cancel()
 
-    run(main)
+    with surroundings(monotonic=trio.current_time):
+        run(main)
 
 
 def write(appender: SegmentAppender) -> None:
@@ -193,7 +191,7 @@ def acknowledge(appender: SegmentAppender, pool: Pool, number: int) -> None:
     pool.stored = number
 
 
-def test_the_limit_counts_from_the_last_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_counts_from_the_last_acknowledgement() -> None:
     """Blocks wait long in the window of a slow store; when it stalls, another session is tried."""
 
     async def script(appender: SegmentAppender, pool: Pool, owner: Owner) -> None:
@@ -212,10 +210,10 @@ def test_the_limit_counts_from_the_last_acknowledgement(monkeypatch: pytest.Monk
         assert isinstance(error, RetriesExhaustedError)
         assert 120.0 <= at - last <= 185.0
 
-    appending(monkeypatch, script)
+    appending(script)
 
 
-def test_blocks_that_have_not_left_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_that_have_not_left_are_not_waited_for() -> None:
     async def script(appender: SegmentAppender, pool: Pool, owner: Owner) -> None:
         write(appender)
         pool.sessions[0].unsent_bytes = 16
@@ -225,7 +223,7 @@ def test_blocks_that_have_not_left_are_not_waited_for(monkeypatch: pytest.Monkey
         await trio.sleep(61.0)
         assert pool.sessions[0].retired
 
-    appending(monkeypatch, script)
+    appending(script)
 
 
 @pytest.mark.parametrize("under_way", [True, False])
@@ -246,7 +244,7 @@ def test_a_process_that_was_stopped_tries_again(monkeypatch: pytest.MonkeyPatch,
         assert len(pool.sessions) == 2
         assert owner.failures == []
 
-    appending(monkeypatch, script)
+    appending(script)
 
 
 # --- readers --------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import logging
 import socket
 from collections.abc import Callable
 from time import monotonic
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from pravega_wire.segment.store import Backoff
 from pravega_wire.support import trouble
 from pravega_wire.transport.limits import limit, note_failure, note_progress
 from pravega_wire.transport.retry import RetryPolicy, retry
-from tests.inside import forget_told
+from tests.inside import forget_told, surroundings
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +80,8 @@ def test_a_hundred_operations_are_not_a_hundred_lines(
     # Another peer, and the same one after a minute.
     trouble.tell("asking", "refused", "for ever", (ConnectError, "b:1"))
     assert len(told(caplog)) == 2
-    monkeypatch.setattr(trouble, "time", SimpleNamespace(monotonic=lambda: monotonic() + 61))
-    run(main)
+    with surroundings(monotonic=lambda: monotonic() + 61):
+        run(main)
     assert len(told(caplog)) == 3
 
 
