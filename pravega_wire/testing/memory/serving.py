@@ -11,12 +11,9 @@ from typing import Final
 
 import trio
 
-from pravega_wire.errors import DecodeError, EncodeError, ProtocolError, ServerStartError
-from pravega_wire.protocol import codec
-from pravega_wire.protocol.commands import Command
-from pravega_wire.protocol.frames import FrameDecoder
-from pravega_wire.testing.memory.calls import CallConnection
-from pravega_wire.testing.memory.controller import Answer, Controller
+from pravega_wire.errors import ServerStartError
+from pravega_wire.testing.memory.controller import Controller
+from pravega_wire.testing.memory.peers import CallPeer, Carrier, StorePeer
 from pravega_wire.testing.memory.store import SegmentStore
 from pravega_wire.testing.running import PravegaServer
 from pravega_wire.threads.portal import Portal
@@ -110,10 +107,12 @@ class _Server:
                 await self._due.wait()
             self._controller.run()
 
-    async def _carry(
-        self, stream: trio.SocketStream, outbox: _Outbox, read: Callable[[], Awaitable[None]]
+    async def _serve(
+        self, stream: trio.SocketStream, peer_of: Callable[[Carrier], StorePeer | CallPeer]
     ) -> None:
         """Serve one connection until either side ends it."""
+        outbox = _Outbox(stream)
+        peer = peer_of(outbox)
         try:
             async with stream, trio.open_nursery() as nursery:
 
@@ -122,61 +121,19 @@ class _Server:
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(send)
-                await read()
+                while data := await stream.receive_some(_CHUNK):
+                    peer.receive(bytes(data))
                 nursery.cancel_scope.cancel()
         except* _LOST:
             pass
+        finally:
+            peer.lost()
 
     async def _serve_store(self, stream: trio.SocketStream) -> None:
-        outbox = _Outbox(stream)
-
-        def send(reply: Command) -> None:
-            try:
-                outbox.put(codec.encode_parts(reply))
-            except EncodeError:
-                # A reply that is larger than a frame: the real one closes the connection too.
-                outbox.end()
-
-        connection = self._store.connect(send, outbox.end)
-        decoder = FrameDecoder()
-
-        async def read() -> None:
-            while data := await stream.receive_some(_CHUNK):
-                try:
-                    commands = decoder.feed(data)
-                except DecodeError:
-                    return
-                for command in commands:
-                    connection.receive(command)
-
-        try:
-            await self._carry(stream, outbox, read)
-        finally:
-            connection.lost()
+        await self._serve(stream, lambda carrier: StorePeer(self._store, carrier))
 
     async def _serve_calls(self, stream: trio.SocketStream) -> None:
-        outbox = _Outbox(stream)
-        calls = CallConnection(time.monotonic)
+        def called() -> None:
+            self._due.set()
 
-        def flush() -> None:
-            outbox.put([calls.data_to_send()])
-            if calls.over:
-                outbox.end()
-
-        def answer(stream_id: int, found: Answer) -> None:
-            calls.answer(stream_id, found.message, found.code, found.text)
-            flush()
-
-        async def read() -> None:
-            flush()
-            while data := await stream.receive_some(_CHUNK):
-                try:
-                    found = calls.receive_data(data)
-                except ProtocolError:
-                    return
-                flush()
-                for stream_id, path, message in found:
-                    self._controller.call(path, message, partial(answer, stream_id))
-                self._due.set()
-
-        await self._carry(stream, outbox, read)
+        await self._serve(stream, lambda carrier: CallPeer(self._controller, carrier, time.monotonic, called))

@@ -135,13 +135,33 @@ class SegmentStore:
         # Names that are not free so far: until when, and the segment if it was merged.
         self._gone: dict[str, tuple[float, Segment | None]] = {}
 
-    def connect(self, send: Callable[[c.Command], None], close: Callable[[], None]) -> StoreConnection:
+    def connect(
+        self,
+        send: Callable[[c.Command], None],
+        close: Callable[[], None],
+        serves: Callable[[str], bool] = lambda name: True,
+    ) -> StoreConnection:
         """Begin a connection.
 
         :param send: called with each reply.
         :param close: called when the store closes the connection.
+        :param serves: whether a segment of this name belongs to the host that the connection leads to.
         """
-        return StoreConnection(self, send, close)
+        return StoreConnection(self, send, close, serves)
+
+    def move(self, segment: Segment, stored: int) -> None:
+        """Another host takes a segment over.
+
+        :param segment: the segment.
+        :param stored: how many of the blocks that were received are stored; the others are lost.
+        """
+        # A store whose container has stopped closes the connections with unanswered blocks.
+        for block in segment.pending:
+            block.connection.cut()
+        for _ in range(stored):
+            self.store_next(segment)
+        segment.pending.clear()
+        self._ask_again(segment)
 
     def segment(self, name: str) -> Segment:
         """Return a segment."""
@@ -292,8 +312,12 @@ class SegmentStore:
     def delete(self, segment: Segment) -> None:
         """Delete a segment."""
         self._forget(segment, merged=False)
-        for connection, read in segment.waiting:
-            # As when a store unloads a segment: ask again.
+        self._ask_again(segment)
+
+    def _ask_again(self, segment: Segment) -> None:
+        """Answer those who wait at the end of a segment that its host unloads."""
+        waiting, segment.waiting = segment.waiting, []
+        for connection, read in waiting:
             connection.send(c.SegmentRead(segment.name, read.offset, True, False, b"", read.request_id))
 
     def _forget_old(self) -> None:
@@ -354,8 +378,13 @@ class StoreConnection:
     """The store's side of one connection; see :meth:`SegmentStore.connect`."""
 
     def __init__(
-        self, store: SegmentStore, send: Callable[[c.Command], None], close: Callable[[], None]
+        self,
+        store: SegmentStore,
+        send: Callable[[c.Command], None],
+        close: Callable[[], None],
+        serves: Callable[[str], bool],
     ) -> None:
+        self._serves = serves
         self._store = store
         self._send = send
         self._close = close
@@ -389,13 +418,14 @@ class StoreConnection:
         try:
             self._carry_out(command)
         except (_Cut, DecodeError):
-            self._cut()
+            self.cut()
         except Exception:
             # As a store answers what it did not expect.
             log.exception("a %s failed", type(command).__name__)
-            self._cut()
+            self.cut()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """Close the connection."""
         if not self._closed:
             self.lost()
             self._close()
@@ -446,6 +476,10 @@ class StoreConnection:
         if session is None or count < 1 or number < max(last, session.last):
             raise _Cut
         self._writers[writer_id] = name, number
+        if not self._serves(name):
+            del self._sessions[name, writer_id]
+            self.send(c.WrongHost(command.request_id, name, ""))
+            return
         segment = self._store.segments.get(name)
         if segment is None:
             with suppress(Missing):
@@ -489,7 +523,7 @@ class StoreConnection:
         except BadAttribute:
             session.failed = True
             self.send(c.InvalidEventNumber(writer_id, request, event_number=number))
-            self._cut()
+            self.cut()
         else:
             before, session.acked = session.acked, number
             if before < number:
@@ -539,6 +573,9 @@ class StoreConnection:
                 offset = command.truncation_offset
             case c.UpdateTableEntries() | c.RemoveTableKeys():
                 offset = command.table_segment_offset
+        if not self._serves(name):
+            self.send(c.WrongHost(request, name, ""))
+            return
         try:
             reply = self._reply(command, request, name)
         except Missing:
