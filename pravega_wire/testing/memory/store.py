@@ -124,11 +124,17 @@ class SegmentStore:
 
     :param clock: returns seconds since 1970.
     :param random: for the names of transient segments.
-    :param at_once: whether blocks are stored when they are received; otherwise by :meth:`store_next`.
+    :param received: called when a block was received, which :meth:`store_next` is to store; default: it is
+        stored at once.
     """
 
-    def __init__(self, clock: Callable[[], float], random: Random, *, at_once: bool = True) -> None:
-        self.at_once = at_once
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        random: Random,
+        received: Callable[[Segment], object] | None = None,
+    ) -> None:
+        self.received = received or self.store_next
         self._clock = clock
         self._random = random
         self.segments: dict[str, Segment] = {}
@@ -494,8 +500,7 @@ class StoreConnection:
         )  # fmt: skip
         session.last = number
         segment.pending.append(block)
-        if self._store.at_once:
-            self._store.store_next(segment)
+        self._store.received(segment)
 
     def store(self, segment: Segment, block: _Block) -> None:
         """Store a block, and say so, unless one before it was refused."""

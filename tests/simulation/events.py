@@ -1,0 +1,159 @@
+"""What workloads of events share: who has written what, and what must be stored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import trio
+
+from pravega_wire.errors import ScaleConflictError
+from pravega_wire.protocol.group_state import segment_id_of
+from pravega_wire.stream.client import PravegaClient
+from tests.simulation.machine import Failure
+from tests.simulation.world import Process
+
+GRACE = 2.5
+"""Seconds by which a call may exceed its limit: what it leaves under a shield has one more second."""
+
+
+@dataclass
+class Written:
+    """The events of one key of one writer, in the order in which they were given to it.
+
+    :ivar accepted: all of them.
+    :ivar acknowledged: those that are known to be stored.
+    :ivar unsure: those of calls that were cancelled, which may have done nothing.
+    """
+
+    accepted: list[bytes] = field(default_factory=list)
+    acknowledged: set[bytes] = field(default_factory=set)
+    unsure: set[bytes] = field(default_factory=set)
+
+
+class History:
+    """All events that were written.
+
+    Events have the form ``writer|key|number``.
+
+    :ivar batches: events that are to be stored next to each other, all or none.
+    """
+
+    def __init__(self) -> None:
+        self.keys: defaultdict[tuple[str, str], Written] = defaultdict(Written)
+        self.batches: list[list[bytes]] = []
+
+    def event(self, writer: str, key: str, size: int = 0) -> bytes:
+        written = self.keys[writer, key]
+        event = b"%s|%s|%d|%s" % (writer.encode(), key.encode(), len(written.accepted), b"x" * size)
+        written.accepted.append(event)
+        return event
+
+    def doubt(self, events: Iterable[bytes]) -> None:
+        """These are being written: if the call is cancelled, they may be written or not."""
+        for event in events:
+            self._of(event).unsure.add(event)
+
+    def trust(self, events: Iterable[bytes]) -> None:
+        """The call that writes these has returned."""
+        for event in events:
+            self._of(event).unsure.discard(event)
+
+    def acknowledge(self, events: Iterable[bytes]) -> None:
+        for event in events:
+            self._of(event).acknowledged.add(event)
+
+    def _of(self, event: bytes) -> Written:
+        writer, key, *_ = event.split(b"|")
+        return self.keys[writer.decode(), key.decode()]
+
+    def check(self, stored: list[list[bytes]]) -> None:
+        """Compare with what is stored.
+
+        :param stored: for each segment, from the oldest to the newest, its events in order.
+        :raises Failure: something was lost, is doubled, or is out of order.
+        """
+        found: defaultdict[tuple[str, str], list[bytes]] = defaultdict(list)
+        for segment in stored:
+            for event in segment:
+                writer, key, *_ = event.split(b"|")
+                found[writer.decode(), key.decode()].append(event)
+        for name, events in found.items():
+            if len(set(events)) < len(events):
+                twice = [each for each in events if events.count(each) > 1]
+                raise Failure(f"stored twice: {_shown(twice)} of {name}")
+            if name not in self.keys or not set(events) <= set(self.keys[name].accepted):
+                raise Failure(f"nobody has written {_shown(events)} of {name}")
+        for name, written in self.keys.items():
+            events = found[name]
+            lost = [each for each in written.accepted if each in written.acknowledged and each not in events]
+            if lost:
+                raise Failure(f"acknowledged and lost: {_shown(lost)} of {name}")
+            last = written.accepted.index(events[-1]) if events else -1
+            expected = [
+                each for each in written.accepted[: last + 1] if each not in written.unsure or each in events
+            ]
+            if events != expected:
+                raise Failure(f"out of order, or with gaps: {_shown(events)} of {name}")
+        everything = [event for segment in stored for event in segment]
+        places = {event: number for number, event in enumerate(everything)}
+        for batch in self.batches:
+            there = [places[each] for each in batch if each in places]
+            if there and there != list(range(there[0], there[0] + len(batch))):
+                raise Failure(f"a batch is torn: {_shown(batch)}")
+
+
+def _shown(events: Iterable[bytes]) -> str:
+    shown = [event[:40].decode() for event in events]
+    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+
+
+async def stored_events(client: PravegaClient, stream: str) -> list[list[bytes]]:
+    """Read a stream's segments, the oldest first."""
+    found: dict[int, list[bytes]] = {}
+    reader = client.read_events(stream)
+    async with reader:
+        async for batch in reader:
+            found.setdefault(segment_id_of(batch.segment), []).extend(bytes(event) for event in batch)
+    return [found[each] for each in sorted(found)]
+
+
+@asynccontextmanager
+async def limited_to(process: Process, what: str, seconds: float | None = None) -> AsyncIterator[None]:
+    """A call must end within its limit.
+
+    :raises Failure: it took longer.
+    """
+    limit = process.operation_timeout if seconds is None else seconds
+    began = trio.current_time()
+    try:
+        yield
+    finally:
+        took = trio.current_time() - began
+        if took > limit + GRACE:
+            process.world.problem(f"{what} took {took:.1f} s, and may take {limit:g} s")
+
+
+async def scale_now_and_then(process: Process, stream: str) -> None:
+    """Split and merge a stream's segments until the world is quiet."""
+    world, rng = process.world, process.random
+    async with process.client() as client:
+        while not world.quiet:
+            with trio.move_on_after(rng.choice((0.5, 5.0, 20.0)) * rng.random()):
+                await world.over.wait()
+            with world.bearing(), suppress(ScaleConflictError):
+                async with limited_to(process, "scaling", 3 * process.operation_timeout):
+                    segments = sorted(await client.active_segments(stream), key=lambda each: each.low)
+                    first = rng.randrange(len(segments))
+                    if len(segments) > 1 and rng.random() < 0.5:
+                        first = min(first, len(segments) - 2)
+                        pair = segments[first : first + 2]
+                        seal = [each.segment_id for each in pair]
+                        await client.scale_stream(stream, seal, [(pair[0].low, pair[1].high)])
+                    else:
+                        one = segments[first]
+                        middle = (one.low + one.high) / 2
+                        ranges = [(one.low, middle), (middle, one.high)]
+                        await client.scale_stream(stream, [one.segment_id], ranges)

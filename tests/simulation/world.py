@@ -1,0 +1,446 @@
+"""A simulated world: a cluster, a network, the processes of a workload, and what goes wrong.
+
+Everything follows from one number. Each run switches a random part of the faults on, so that rare
+combinations of few faults come up as well as all of them together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, TextIO
+from uuid import UUID
+
+import trio
+
+from pravega_wire.errors import PravegaError, ProtocolError
+from pravega_wire.stream.client import PravegaClient, open_client
+from pravega_wire.support.environment import ENVIRONMENT, Environment
+from pravega_wire.support.nurseries import first_of
+from pravega_wire.transport.stream import NetworkStream
+from pravega_wire.values.config import PravegaConfig
+from tests.simulation.cluster import CONTROLLERS, STORES, Cluster
+from tests.simulation.machine import Events, Failure, Interruptions, Trace, run
+from tests.simulation.network import Network
+
+_LONGEST = 3 * 3600.0
+"""Simulated seconds after which a run that has not ended hangs."""
+
+FAULTS = (
+    "cut", "cut bytes", "swallow", "half open", "divide", "silent", "slow", "move", "crash store",
+    "crash controller", "misbehave", "kill", "cancel", "skew",
+)  # fmt: skip
+SCOPE = "s"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is made of.
+
+    :ivar seed: the number that everything follows from.
+    :ivar without: kinds of faults that are off, in addition to those that the seed switches off.
+    :ivar skipped: numbers of the faults that are left out.
+    :ivar seconds: simulated seconds until everything heals; None: drawn.
+    """
+
+    workload: str
+    seed: int
+    without: frozenset[str] = frozenset()
+    skipped: frozenset[int] = frozenset()
+    seconds: float | None = None
+
+
+@dataclass
+class Result:
+    """What came of a run.
+
+    :ivar failure: what was wrong, or None.
+    :ivar trace: hash of all that happened.
+    :ivar seconds: simulated seconds.
+    :ivar processor: seconds of the processor.
+    :ivar faults: the faults: number, time and what.
+    """
+
+    settings: Settings
+    failure: str | None
+    trace: str
+    lines: int
+    seconds: float
+    processor: float
+    faults: list[tuple[int, float, str]]
+    error: BaseException | None = None
+
+
+class Process:
+    """A process of the workload: a client with its own connections, ids and clock.
+
+    :ivar name: name of its host.
+    :ivar dead: whether it was killed.
+    :ivar interrupts: whether its calls are cancelled now and then.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.dead = False
+        self.scope = trio.CancelScope()
+        self.random = Random(f"{world.settings.seed} {world.settings.workload} process {name}")
+        self.skew = 0.0
+        if world.has("skew") and self.random.random() < 0.5:
+            self.skew = self.random.choice((-3600.0, -20.0, 20.0, 3600.0)) * self.random.random()
+        self.interrupts = world.has("cancel")
+        self.operation_timeout = self.random.choice((20.0, 60.0, 120.0))
+        world.processes.append(self)
+
+    def environment(self) -> Environment:
+        return Environment(
+            monotonic=trio.current_time,
+            wall=lambda: self.world.events.wall() + self.skew,
+            random=self.random.random,
+            new_id=lambda: UUID(int=self.random.getrandbits(128), version=4),
+            dial=self._dial,
+        )
+
+    async def _dial(self, host: str, port: int, timeout: float) -> NetworkStream:
+        if self.dead:
+            await trio.sleep_forever()
+        return await self.world.network.dial(self.name, f"{host}:{port}", timeout)
+
+    @asynccontextmanager
+    async def client(self, **changes: Any) -> AsyncIterator[PravegaClient]:
+        """Open the process's client."""
+        config = PravegaConfig(
+            controller_uri="tcp://" + ",".join(CONTROLLERS),
+            scope=SCOPE,
+            operation_timeout=self.operation_timeout,
+        )
+        async with open_client(dataclasses.replace(config, **changes)) as client:
+            yield client
+
+    async def run(self, main: Callable[[Process], Awaitable[None]]) -> None:
+        """Be this process until it ends or is killed."""
+        ENVIRONMENT.set(self.environment())
+        with self.scope:
+            await main(self)
+
+    async def attempt(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Make a call, which may be cancelled at any of its steps; return whether it came to its end."""
+        if self.interrupts and not self.world.quiet and self.random.random() < 0.15:
+            return await self.world.interruptions.call(self.random.randint(1, 60), work)
+        await work()
+        return True
+
+    def kill(self) -> None:
+        """End the process as the system does: nothing that it does from now on reaches anybody."""
+        self.dead = True
+        self.world.events.note(f"{self.name} is killed")
+        for link in [each for each in self.world.network.links if each.client == self.name]:
+            link.up.swallows = link.down.swallows = True
+            self.world.events.after(self.world.network.delay(), lambda link=link: link.cut("killed"))
+        self.scope.cancel()
+
+
+class Workload:
+    """What processes do in a world, and how to see that it was done right.
+
+    :ivar name: its name.
+    :ivar faults: kinds of faults that it bears.
+    """
+
+    name: ClassVar[str]
+    faults: ClassVar[tuple[str, ...]] = FAULTS
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = Random(f"{world.settings.seed} {world.settings.workload} workload")
+
+    async def prepare(self, client: PravegaClient) -> None:
+        """Create what is needed, while nothing fails."""
+        raise NotImplementedError
+
+    async def work(self) -> None:
+        """Run the processes until all of them are done. They begin nothing new once the world is quiet."""
+        raise NotImplementedError
+
+    async def check(self, client: PravegaClient) -> None:
+        """Raise :class:`Failure` if something is wrong. Nothing fails any more."""
+        raise NotImplementedError
+
+
+class World:
+    """Everything there is.
+
+    :ivar quiet: whether nothing fails any more.
+    :ivar processes: all processes so far.
+    """
+
+    def __init__(self, settings: Settings, trace: Trace, interruptions: Interruptions) -> None:
+        self.settings = settings
+        self.interruptions = interruptions
+        self.quiet = True
+        self.over = trio.Event()
+        self.processes: list[Process] = []
+        self.faults: list[tuple[int, float, str]] = []
+        self.problems: list[str] = []
+        self.events = Events(trace)
+        base = f"{settings.seed} {settings.workload}"
+        self.random = Random(f"{base} faults")
+        self.network = Network(self.events, Random(f"{base} network"))
+        self.cluster = Cluster(self.network, Random(f"{base} cluster"))
+        self.kinds: frozenset[str] = frozenset()
+        self.every = 1.0
+
+    def has(self, kind: str) -> bool:
+        """Whether a kind of fault is on in this run."""
+        return kind in self.kinds
+
+    def choose(self, bears: tuple[str, ...]) -> None:
+        """Draw which faults are on, and how often they come."""
+        rng = self.random
+        part = rng.choice((0.0, 0.15, 0.4, 0.7, 1.0))
+        on = [each for each in FAULTS if rng.random() < part]
+        self.every = rng.choice((0.3, 1.0, 3.0, 10.0))
+        self.kinds = frozenset(on).intersection(bears) - self.settings.without
+
+    def problem(self, what: str) -> None:
+        """Something is wrong, though whoever has found it must go on."""
+        self.events.note(f"problem: {what}")
+        self.problems.append(what)
+
+    @contextmanager
+    def bearing(self) -> Iterator[None]:
+        """Bear the errors that a client raises because something went wrong.
+
+        Once everything has healed, only those of calls that had begun before.
+        """
+        healed = self.quiet
+        errors: list[BaseException] = []
+        try:
+            yield
+        except PravegaError as error:
+            errors.append(error)
+        except BaseExceptionGroup as group:
+            found, rest = group.split(PravegaError)
+            if found is None or rest is not None:
+                raise
+            errors += leaves(found)
+        for error in errors:
+            text = f"{type(error).__name__}: {error}"
+            self.events.note(text[:200])
+            if healed or isinstance(error, ProtocolError):
+                self.problem(text)
+
+    def process(self, name: str) -> Process:
+        return Process(self, name)
+
+    # --- faults
+
+    async def fail(self, seconds: float) -> None:
+        """Let things go wrong for some seconds."""
+        rng = self.random
+        self.quiet = False
+        cluster, network = self.cluster, self.network
+        cluster.store_delay = rng.choice((0.0, 0.01, 0.1, 3.0))
+        network.latency = rng.choice((0.0005, 0.005, 0.05))
+        network.jitter = network.latency * rng.choice((0.0, 1.0, 4.0))
+        network.bandwidth = rng.choice((1e5, 1e7, 1e8))
+        end = trio.current_time() + seconds
+        number = 0
+        kinds = [each for each in FAULTS if each in self.kinds and each not in ("cancel", "skew")]
+        while True:
+            pause = rng.expovariate(1 / self.every)
+            if trio.current_time() + pause >= end:
+                await trio.sleep_until(end)
+                break
+            await trio.sleep(pause)
+            if not kinds:
+                continue
+            kind = rng.choice(kinds)
+            # Its own source of chance: what is left out changes nothing else.
+            source = Random(f"{self.settings.seed} fault {number}")
+            if number not in self.settings.skipped:
+                what = self._fault(kind, source)
+                if what:
+                    self.faults.append((number, trio.current_time(), what))
+                    self.events.note(f"fault {number}: {what}")
+            number += 1
+
+    def _fault(self, kind: str, rng: Random) -> str:
+        """Let something go wrong; return what, or nothing if it is not possible."""
+        network, cluster, events = self.network, self.cluster, self.events
+        links = [each for each in network.links if not each.stream.closed and not each.broken]
+        seconds = rng.choice((0.3, 3.0, 20.0, 60.0)) * rng.random()
+        alive = [each for each in self.processes if not each.dead]
+        match kind:
+            case "cut" if links:
+                link = rng.choice(links)
+                link.cut("fault")
+                return f"{link.name} is cut"
+            case "cut bytes" if links:
+                link = rng.choice(links)
+                direction = rng.choice((link.up, link.down))
+                direction.budget = rng.choice((0, 1, 7, 8, 20, 100, 1000)) + rng.randint(0, 40)
+                return f"{direction.name} is cut after {direction.budget} bytes"
+            case "swallow" if links:
+                link = rng.choice(links)
+                direction = rng.choice((link.up, link.down))
+                direction.swallows = True
+                return f"{direction.name} loses what comes"
+            case "half open" if links:
+                link = rng.choice(links)
+                link.half_open()
+                return f"{link.name} is half open"
+            case "divide" if alive:
+                client, server = rng.choice(alive).name, rng.choice(STORES + CONTROLLERS)
+                network.divide(client, server)
+                events.after(seconds, lambda: network.join(client, server))
+                return f"{client} and {server} are divided for {seconds:.1f} s"
+            case "silent":
+                host = rng.choice(STORES + CONTROLLERS)
+                network.silent.add(host)
+                events.after(seconds, lambda: network.silent.discard(host))
+                return f"{host} takes no connection for {seconds:.1f} s"
+            case "slow":
+                before = network.latency, network.jitter
+                network.latency, network.jitter = rng.choice(((0.3, 0.0), (0.05, 2.0), (2.0, 0.5)))
+
+                def faster() -> None:
+                    network.latency, network.jitter = before
+
+                events.after(seconds, faster)
+                return f"the network is slow for {seconds:.1f} s"
+            case "move":
+                container = rng.choice(list(cluster.owners))
+                host = rng.choice(STORES)
+                cluster.move(container, host)
+                return f"container {container} moves to {host}"
+            case "crash store":
+                up = [each for each in STORES if each not in network.down]
+                if up:
+                    host = rng.choice(up)
+                    cluster.crash(host, seconds)
+                    return f"{host} ends for {seconds:.1f} s"
+            case "crash controller":
+                host = rng.choice(CONTROLLERS)
+                network.down.add(host)
+                for link in network.of_server(host):
+                    link.cut("host ended")
+                events.after(seconds, lambda: cluster.restart(host))
+                return f"{host} ends for {seconds:.1f} s"
+            case "misbehave":
+                cluster.misbehaving = rng.choice((0.05, 0.3, 0.8))
+
+                def behave() -> None:
+                    cluster.misbehaving = 0.0
+
+                events.after(seconds, behave)
+                return f"controllers misbehave for {seconds:.1f} s"
+            case "kill":
+                victims = [each for each in alive if not each.name.startswith("admin")]
+                if victims:
+                    process = rng.choice(victims)
+                    process.kill()
+                    return f"{process.name} is killed"
+        return ""
+
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        self.quiet = True
+        self.events.note("everything heals")
+        self.cluster.heal()
+        self.cluster.store_delay = 0.0
+        network = self.network
+        network.latency, network.jitter, network.bandwidth = 0.001, 0.001, 1e8
+        for link in list(network.links):
+            link.up.budget = link.down.budget = None
+        self.over.set()
+
+    # --- a run
+
+    async def live(self, workload: Workload) -> None:
+        """Prepare, fail, heal, and check."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.events.run)
+            with trio.fail_after(_LONGEST):
+                admin = self.process("admin-0")
+                admin.operation_timeout = 120.0
+                async with self._as(admin) as client:
+                    await client.create_scope(SCOPE)
+                    await workload.prepare(client)
+                self.choose(workload.faults)
+                seconds = self.settings.seconds or self.random.choice((5.0, 20.0, 60.0))
+                async with trio.open_nursery() as working:
+                    working.start_soon(workload.work)
+                    await self.fail(seconds)
+                    self.heal()
+                checker = self.process("admin-1")
+                checker.operation_timeout = 120.0
+                checker.interrupts = False
+                async with self._as(checker) as client:
+                    await workload.check(client)
+                self._check_left()
+            nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _as(self, process: Process) -> AsyncIterator[PravegaClient]:
+        token = ENVIRONMENT.set(process.environment())
+        try:
+            async with process.client() as client:
+                yield client
+        finally:
+            ENVIRONMENT.reset(token)
+
+    def _check_left(self) -> None:
+        open_links = [each.name for each in self.network.links if not each.stream.closed]
+        if open_links:
+            raise Failure(f"connections are left open: {open_links}")
+        if self.problems:
+            raise Failure(self.problems[0])
+
+
+def simulate(make: Callable[[World], Workload], settings: Settings, out: TextIO | None = None) -> Result:
+    """Run a workload in a world."""
+    trace = Trace(out)
+    worlds: list[World] = []
+
+    async def main(interruptions: Interruptions) -> None:
+        world = World(settings, trace, interruptions)
+        worlds.append(world)
+        await world.live(make(world))
+
+    failure: str | None = None
+    error: BaseException | None = None
+    began = time.process_time()
+    seconds = 0.0
+    try:
+        seconds = run(f"{settings.seed} {settings.workload} tasks", main)
+    except BaseException as raised:
+        error = first_of(raised) if isinstance(raised, BaseExceptionGroup) else raised
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        failure = _told(error)
+    return Result(
+        settings, failure, trace.digest(), trace.lines, seconds, time.process_time() - began,
+        worlds[0].faults if worlds else [], error,
+    )  # fmt: skip
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """Return the errors in a group, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in leaves(each)]
+    return [error]
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, Failure):
+        return str(error)
+    if isinstance(error, trio.TooSlowError):
+        return f"something hangs: the run has not ended after {_LONGEST:g} simulated seconds"
+    if isinstance(error, PravegaError):
+        return f"{type(error).__name__}, which the workload does not expect: {error}"
+    return f"{type(error).__name__}: {error}"
