@@ -25,6 +25,7 @@ from pravega_wire.errors import (
 from pravega_wire.grpc.diagnosis import STORE, TLS, diagnose_first_bytes
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Hello
+from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import open_tcp_stream
 
 __all__ = ["NOT_TLS", "connect_failure", "ended_tls", "handshake_failure", "who_is_silent"]
@@ -149,6 +150,9 @@ async def who_is_silent(host: str, port: int, *, tls: bool) -> str | None:
     :param tls: whether the connections that it closed used TLS.
     :returns: a sentence about the server, or None if it is still unknown.
     """
+    if environment().dial is not None:
+        # Only what is reached by TCP can be probed.
+        return None
     if not tls and await _speaks_tls(host, port):
         return TLS
     return STORE if await _answers_hello(host, port, tls=tls) else None

@@ -158,6 +158,7 @@ def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> float:
 
     # What is collected when has to follow from the seed alone, too.
     gc.collect()
+    gc.freeze()
     gc.disable()
     hooks = sys.get_asyncgen_hooks()
     try:

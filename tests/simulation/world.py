@@ -175,6 +175,7 @@ class World:
     """Everything there is.
 
     :ivar quiet: whether nothing fails any more.
+    :ivar seconds: for how long things go wrong.
     :ivar processes: all processes so far.
     """
 
@@ -192,7 +193,7 @@ class World:
         self.network = Network(self.events, Random(f"{base} network"))
         self.cluster = Cluster(self.network, Random(f"{base} cluster"))
         self.kinds: frozenset[str] = frozenset()
-        self.every = 1.0
+        self.seconds = self.every = 1.0
 
     def has(self, kind: str) -> bool:
         """Whether a kind of fault is on in this run."""
@@ -203,7 +204,8 @@ class World:
         rng = self.random
         part = rng.choice((0.0, 0.15, 0.4, 0.7, 1.0))
         on = [each for each in FAULTS if rng.random() < part]
-        self.every = rng.choice((0.3, 1.0, 3.0, 10.0))
+        self.seconds = self.settings.seconds or rng.choice((5.0, 30.0, 120.0, 600.0, 1800.0))
+        self.every = self.seconds / rng.choice((5, 15, 50, 100))
         self.kinds = frozenset(on).intersection(bears) - self.settings.without
 
     def problem(self, what: str) -> None:
@@ -233,6 +235,10 @@ class World:
             self.events.note(text[:200])
             if healed or isinstance(error, ProtocolError):
                 self.problem(text)
+
+    def pause(self, random: Random) -> float:
+        """Draw a usual pause between two calls: long runs have rarer ones, so that all cost about as much."""
+        return self.seconds * random.choice((0.0, 0.0003, 0.003, 0.03))
 
     def process(self, name: str) -> Process:
         return Process(self, name)
@@ -372,10 +378,9 @@ class World:
                     await client.create_scope(SCOPE)
                     await workload.prepare(client)
                 self.choose(workload.faults)
-                seconds = self.settings.seconds or self.random.choice((5.0, 20.0, 60.0))
                 async with trio.open_nursery() as working:
                     working.start_soon(workload.work)
-                    await self.fail(seconds)
+                    await self.fail(self.seconds)
                     self.heal()
                 checker = self.process("admin-1")
                 checker.operation_timeout = 120.0
