@@ -7,6 +7,7 @@ combinations of few faults come up as well as all of them together.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -382,6 +383,7 @@ class World:
                     working.start_soon(workload.work)
                     await self.fail(self.seconds)
                     self.heal()
+                self._check_problems()
                 checker = self.process("admin-1")
                 checker.operation_timeout = 120.0
                 checker.interrupts = False
@@ -403,6 +405,9 @@ class World:
         open_links = [each.name for each in self.network.links if not each.stream.closed]
         if open_links:
             raise Failure(f"connections are left open: {open_links}")
+        self._check_problems()
+
+    def _check_problems(self) -> None:
         if self.problems:
             raise Failure(self.problems[0])
 
@@ -422,7 +427,8 @@ def simulate(make: Callable[[World], Workload], settings: Settings, out: TextIO 
     began = time.process_time()
     seconds = 0.0
     try:
-        seconds = run(f"{settings.seed} {settings.workload} tasks", main)
+        with _server_failures(worlds):
+            seconds = run(f"{settings.seed} {settings.workload} tasks", main)
     except BaseException as raised:
         error = first_of(raised) if isinstance(raised, BaseExceptionGroup) else raised
         if isinstance(error, KeyboardInterrupt):
@@ -432,6 +438,28 @@ def simulate(make: Callable[[World], Workload], settings: Settings, out: TextIO 
         settings, failure, trace.digest(), trace.lines, seconds, time.process_time() - began,
         worlds[0].faults if worlds else [], error,
     )  # fmt: skip
+
+
+@contextmanager
+def _server_failures(worlds: list[World]) -> Iterator[None]:
+    """The servers of the simulation must not fail themselves; of what the client logs nothing is needed."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            worlds[0].problem(f"the simulated server: {record.getMessage()} {self.format(record)[-600:]}")
+
+    handler = Handler(logging.ERROR)
+    servers, everything = logging.getLogger("pravega_wire.testing.memory"), logging.getLogger("pravega_wire")
+    level = everything.level
+    everything.setLevel(logging.CRITICAL)
+    servers.setLevel(logging.ERROR)
+    servers.addHandler(handler)
+    try:
+        yield
+    finally:
+        servers.removeHandler(handler)
+        servers.setLevel(logging.NOTSET)
+        everything.setLevel(level)
 
 
 def leaves(error: BaseException) -> list[BaseException]:
