@@ -19,10 +19,11 @@ from pravega_wire.errors import (
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.reader_group import ReaderGroup
+from pravega_wire.values.groups import ReaderGroupConfig
 from pravega_wire.values.positions import Checkpoint, Position
 from tests.simulation.events import History, scale_now_and_then, stored_events
 from tests.simulation.machine import Failure
-from tests.simulation.world import Process, Workload, World
+from tests.simulation.world import SCOPE, Process, Workload, World
 
 STREAM, GROUP = "events", "group"
 _PATIENCE = 900.0
@@ -75,7 +76,11 @@ class Groups(Workload):
 
     async def prepare(self, client: PravegaClient) -> None:
         await client.create_stream(STREAM, self.random.randint(1, 4))
-        await client.create_reader_group(GROUP, [STREAM])
+        # Rounds are rarer in long runs, as calls are.
+        every = self.random.choice((1.0, 3.0, 10.0)) * max(1.0, self.world.seconds / 200)
+        await client.create_reader_group(
+            GROUP, ReaderGroupConfig.of([STREAM], SCOPE, group_refresh_interval=every)
+        )
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -251,7 +251,7 @@ class World:
         rng = self.random
         self.quiet = False
         cluster, network = self.cluster, self.network
-        cluster.store_delay = rng.choice((0.0, 0.01, 0.1, 3.0))
+        cluster.store_delay = rng.choice((0.0, 0.01, 0.3, 3.0, 20.0))
         network.latency = rng.choice((0.0005, 0.005, 0.05))
         network.jitter = network.latency * rng.choice((0.0, 1.0, 4.0))
         network.bandwidth = rng.choice((1e5, 1e7, 1e8))
@@ -372,13 +372,13 @@ class World:
         """Prepare, fail, heal, and check."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.events.run)
+            self.choose(workload.faults)
             with trio.fail_after(_LONGEST):
                 admin = self.process("admin-0")
                 admin.operation_timeout = 120.0
                 async with self._as(admin) as client:
                     await client.create_scope(SCOPE)
                     await workload.prepare(client)
-                self.choose(workload.faults)
                 async with trio.open_nursery() as working:
                     working.start_soon(workload.work)
                     await self.fail(self.seconds)
