@@ -79,7 +79,7 @@ class Groups(Workload):
         # Rounds are rarer in long runs, as calls are.
         every = self.random.choice((1.0, 3.0, 10.0)) * max(1.0, self.world.seconds / 200)
         await client.create_reader_group(
-            GROUP, ReaderGroupConfig.of([STREAM], SCOPE, group_refresh_interval=every)
+            GROUP, ReaderGroupConfig.of([f"{SCOPE}/{STREAM}"], group_refresh_interval=every)
         )
 
     async def work(self) -> None:

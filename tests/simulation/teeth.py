@@ -32,23 +32,25 @@ class Tooth:
 
     :ivar workloads: the workloads that can find it.
     :ivar plant: plants it for the time of a block.
+    :ivar seeds: those that a test tries.
     """
 
     workloads: tuple[str, ...]
     plant: Callable[[], AbstractContextManager[None]]
+    seeds: tuple[int, ...]
 
 
 TEETH: Final[dict[str, Tooth]] = {}
 
 
 def tooth(
-    name: str, workloads: tuple[str, ...]
+    name: str, workloads: tuple[str, ...], seeds: Iterable[int] = range(20)
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], AbstractContextManager[None]]]:
     """Make a defect of a function that plants it, yields, and takes it away."""
 
     def add(plant: Callable[[], Iterator[None]]) -> Callable[[], AbstractContextManager[None]]:
         made = contextmanager(plant)
-        TEETH[name] = Tooth(workloads, made)
+        TEETH[name] = Tooth(workloads, made, tuple(seeds))
         return made
 
     return add
