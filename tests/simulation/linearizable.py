@@ -67,7 +67,10 @@ class Calls:
         :param sees: whether it may have ended as it did in a state.
         :param text: what it was.
         """
-        step: Step = lambda state: state if sees(state) else None
+
+        def step(state: Hashable) -> Hashable | None:
+            return state if sees(state) else None
+
         self.calls.append(Call(step, began, text, next(self._now), looks=True))
 
     def drop(self, call: Call) -> None:
