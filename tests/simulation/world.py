@@ -303,7 +303,8 @@ class World:
             case "divide" if alive:
                 client, server = rng.choice(alive).name, rng.choice(STORES + CONTROLLERS)
                 network.divide(client, server)
-                events.after(seconds, lambda: network.join(client, server))
+                late = seconds * rng.choice((0.0, 0.1, 1.0))
+                events.after(seconds, lambda: network.join(client, server, late))
                 return f"{client} and {server} are divided for {seconds:.1f} s"
             case "silent":
                 host = rng.choice(STORES + CONTROLLERS)
