@@ -304,7 +304,8 @@ class World:
             case "divide" if alive:
                 client, server = rng.choice(alive).name, rng.choice(STORES + CONTROLLERS)
                 network.divide(client, server)
-                events.after(seconds, lambda: network.join(client, server))
+                late = seconds * rng.choice((0.0, 0.1, 1.0))
+                events.after(seconds, lambda: network.join(client, server, late))
                 return f"{client} and {server} are divided for {seconds:.1f} s"
             case "silent":
                 host = rng.choice(STORES + CONTROLLERS)
@@ -316,7 +317,8 @@ class World:
                 network.latency, network.jitter = rng.choice(((0.3, 0.0), (0.05, 2.0), (2.0, 0.5)))
 
                 def faster() -> None:
-                    network.latency, network.jitter = before
+                    if not self.quiet:
+                        network.latency, network.jitter = before
 
                 events.after(seconds, faster)
                 return f"the network is slow for {seconds:.1f} s"
