@@ -315,7 +315,8 @@ class World:
                 network.latency, network.jitter = rng.choice(((0.3, 0.0), (0.05, 2.0), (2.0, 0.5)))
 
                 def faster() -> None:
-                    network.latency, network.jitter = before
+                    if not self.quiet:
+                        network.latency, network.jitter = before
 
                 events.after(seconds, faster)
                 return f"the network is slow for {seconds:.1f} s"
