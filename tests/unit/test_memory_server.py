@@ -385,6 +385,21 @@ def test_a_transaction_of_an_earlier_epoch_rolls(alone: World) -> None:
     assert alone.begin().highBits >> 32 == 1
 
 
+def test_a_scale_after_a_commit_that_waits(alone: World) -> None:
+    alone.create()
+    txn = alone.begin()
+    alone.scale([0], (0.0, 0.5), (0.5, 1.0))
+    alone.wait(1)
+    alone.commit(txn)
+    # The commit comes first, and gives the active segments other ids.
+    old = [(1 << 32) | 1]
+    assert alone.scale(old, (0.0, 0.25), (0.25, 0.5)).status == pb.ScaleResponse.PRECONDITION_FAILED
+    assert alone.state(txn) == "COMMITTED"
+    assert alone.scale([(3 << 32) | 1], (0.0, 0.25), (0.25, 0.5)).status == pb.ScaleResponse.STARTED
+    alone.wait(1)
+    assert sorted(alone.segments()) == [(3 << 32) | 2, (4 << 32) | 3, (4 << 32) | 4]
+
+
 def test_a_lease_that_runs_out(alone: World) -> None:
     alone.create()
     first, second = alone.begin(), alone.begin()

@@ -589,6 +589,8 @@ class Controller:
             return pb.ScaleResponse(status="FAILURE")
         if stream.stuck or len(stream.epochs) > stream.active + 1:
             return pb.ScaleResponse(status="PRECONDITION_FAILED")
+        # A commit that waits may roll the stream, which must not happen within a scale.
+        self._settle(stream)
         old = [stream.epoch.part(each) for each in sealed]
         if None in old:
             return pb.ScaleResponse(status="PRECONDITION_FAILED")
@@ -628,7 +630,7 @@ class Controller:
         for part in stream.parts:
             total = count(stream, self._store.segment(_name(stream, part.id)))
             watch(stream, part, total, now)
-        busy = stream.stuck or len(stream.epochs) > stream.active + 1
+        busy = stream.stuck or any(each[2] is stream for each in self._jobs)
         wanted = None if busy else next_scale(stream, now)
         if wanted is not None:
             parts, ranges = wanted
