@@ -33,13 +33,13 @@ from pravega_wire.errors import (
     PravegaError,
     TransactionUnknownError,
 )
+from pravega_wire.ingest import EndRecord, FileIngester, FixedCount, LengthBefore, SourceIngester
+from pravega_wire.ingest.engine import Stage
+from pravega_wire.ingest.state import IngestRecord
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.support.environment import environment
 from pravega_wire.values.config import PravegaConfig
 from pravega_wire.values.types import ScopedStream
-from pravega_wire.ingest import EndRecord, FileIngester, FixedCount, LengthBefore, SourceIngester
-from pravega_wire.ingest.engine import Stage
-from pravega_wire.ingest.state import IngestRecord
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchCommitter
 from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
@@ -456,7 +456,9 @@ class Sink(Workload):
             won = trio.Event()
             found: list[tuple[Attempt, AttemptResult]] = []
 
-            async def follow(attempt: Attempt, won: trio.Event = won, found: list[tuple[Attempt, AttemptResult]] = found) -> None:
+            async def follow(
+                attempt: Attempt, won: trio.Event = won, found: list[tuple[Attempt, AttemptResult]] = found
+            ) -> None:
                 await attempt.ended.wait()
                 if attempt.result is not None:
                     found.append((attempt, attempt.result))
@@ -701,7 +703,9 @@ class Ingest(Workload):
         for positions, segment in zip(found, segments, strict=True):
             if positions != sorted(positions):
                 raise Failure(f"samples are not in order: {positions}")
-            if any(self.samples.sample(each)[1] != event for each, event in zip(positions, segment, strict=True)):
+            if any(
+                self.samples.sample(each)[1] != event for each, event in zip(positions, segment, strict=True)
+            ):
                 raise Failure("a sample is not what was ingested")
         everything = sorted(each for positions in found for each in positions)
         if everything != list(range(self.samples.length)):
