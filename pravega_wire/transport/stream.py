@@ -7,7 +7,6 @@ This module is the edge that ``pravega_wire.errors`` describes: code above it ne
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator
@@ -24,9 +23,6 @@ __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "map
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a TCP connection; the Java client's default."""
-
-# The Java client uses 256 KiB. With more, a large block can be sent by one system call.
-_BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
@@ -153,8 +149,7 @@ async def connect_tcp(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT)
         ) from error
     except (OSError, UnicodeError) as error:
         raise _ending(host, port) or connect_failure(host, port, error) from error
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        stream.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+    # No SO_SNDBUF and SO_RCVBUF: they would end the kernel's own tuning, which follows rate and distance.
     return stream
 
 
