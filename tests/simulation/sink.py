@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -61,6 +62,7 @@ _NEVER = CorruptedStateError, DataLossError, InvalidArgumentError, TransactionUn
 
 _MOST_BATCHES = 8
 _MOST_FAILURES = 3
+_IDLE = 5.0
 
 
 class JobFailed(Exception):
@@ -158,24 +160,29 @@ def _spark() -> Iterator[None]:
 
 
 class Executor:
-    """A process that runs tasks.
+    """A process that runs tasks; without tasks it ends after a while.
 
     :ivar given: tasks that it has not begun.
     """
 
     def __init__(self) -> None:
-        self.given: list[Attempt | None] = []
+        self.given: list[Attempt] = []
         self.news = trio.Event()
 
-    def give(self, attempt: Attempt | None) -> None:
+    def give(self, attempt: Attempt) -> None:
         self.given.append(attempt)
         self.news.set()
 
     async def next(self) -> Attempt | None:
+        with trio.move_on_after(_IDLE):
+            await self.wait()
+            return self.given.pop(0)
+        return None
+
+    async def wait(self) -> None:
         while not self.given:
             self.news = trio.Event()
             await self.news.wait()
-        return self.given.pop(0)
 
 
 class Sink(Workload):
@@ -199,9 +206,8 @@ class Sink(Workload):
         self.second = rng.choice((0.0, 0.3))
         self.loses = rng.choice((0.0, 0.3))
         self.checkpoints = [Checkpoint()]
-        self.executors: dict[str, Executor] = {}
+        self.executors = [Executor() for _ in range(rng.randint(1, 3))]
         self.running = 0
-        self.over = False
         # What was elected for each batch: the events of each try.
         self.elected: dict[int, list[list[bytes]]] = {}
         self.returned = 0
@@ -215,8 +221,8 @@ class Sink(Workload):
         world = self.world
         with _spark():
             async with trio.open_nursery() as executors:
-                for number in range(self.random.randint(1, 3)):
-                    executors.start_soon(self.keep_executor, f"executor-{number}")
+                for number, executor in enumerate(self.executors):
+                    executors.start_soon(self.keep_executor, f"executor-{number}", executor)
                 async with trio.open_nursery() as drivers:
                     drivers.start_soon(self.keep_driver)
                     if self.second:
@@ -227,26 +233,30 @@ class Sink(Workload):
                 while self.running:
                     await trio.sleep(1.0)
                 await self.end()
-                self.over = True
-                for each in list(self.executors.values()):
-                    each.give(None)
+                while self.running:
+                    await trio.sleep(1.0)
+                executors.cancel_scope.cancel()
 
-    async def keep_executor(self, name: str) -> None:
-        while not self.over:
+    async def keep_executor(self, name: str, executor: Executor) -> None:
+        while True:
+            await executor.wait()
             process = self.world.process(f"{name}.{next(self.numbers)}")
-            executor = self.executors[name] = Executor()
-            try:
-                await process.run(partial(run_blocking, self.execute, executor))
-            finally:
-                del self.executors[name]
-                for left in executor.given:
-                    if left is not None:
-                        self.end_attempt(left)
+            self.running += 1
+            await process.run(partial(run_blocking, self.execute, executor))
+            self.running -= 1
+            if process.dead:
+                # Spark tries the tasks of a lost executor again.
+                while executor.given:
+                    self.end_attempt(executor.given.pop())
 
     def execute(self, executor: Executor, process: Process) -> None:
         with sync.open_client(self.config(process)) as client:
+            ended: list[trio.Event] = []
             while (attempt := wait_for(executor.next)) is not None:
+                ended.append(attempt.ended)
                 start(self.attempt, process, client, attempt)
+            for each in ended:
+                wait_for(each.wait)
 
     def config(self, process: Process) -> PravegaConfig:
         return PravegaConfig(
@@ -313,7 +323,8 @@ class Sink(Workload):
             elif rng.random() < 0.2 and checkpoint.done == len(checkpoint.plans) > 0:
                 checkpoint.done -= 1  # the last entry of the log of commits was lost
             await process.run(partial(run_blocking, self.drive, checkpoint, False))
-            with trio.move_on_after(world.pause(rng) + 0.5):
+            is_full = any(each.done >= _MOST_BATCHES for each in self.checkpoints)
+            with trio.move_on_after(inf if is_full else world.pause(rng) + 0.5):
                 await world.over.wait()
 
     def drive(self, checkpoint: Checkpoint, is_last: bool, process: Process) -> None:
@@ -328,9 +339,11 @@ class Sink(Workload):
                     raise Failure(f"no checkpoint is accepted: {error}") from error
             except PravegaError as error:
                 if is_last:
-                    raise
+                    raise Failure(f"the last driver fails: {type(error).__name__}: {error}") from error
                 self.bear(error)
             except (JobFailed, _Ended) as error:
+                if is_last:
+                    raise Failure(f"the last driver fails: {error}") from error
                 self.world.events.note(f"{process.name}: {error!r}")
 
     def run_query(
@@ -357,9 +370,7 @@ class Sink(Workload):
             if len(checkpoint.plans) == batch:
                 if is_last and batch > last:
                     return
-                if not is_last and batch == _MOST_BATCHES:
-                    wait_for(world.over.wait)
-                if not is_last and world.quiet:
+                if not is_last and (world.quiet or batch == _MOST_BATCHES):
                     return
                 end = checkpoint.start_of(batch) + rng.choice((0, 1, 5, 20))
                 checkpoint.plans.append((end, json.dumps({"at": environment().wall()})))
@@ -424,10 +435,9 @@ class Sink(Workload):
                 for number, part in enumerate(parts):
                     nursery.start_soon(self.run_partition, process, numbers, plan, number, part, elected)
 
-        try:
-            wait_for(run_all)
-        except* JobFailed as error:
-            raise JobFailed(f"batch {plan.batch}") from error
+        wait_for(run_all)
+        if len(elected) < many:
+            raise JobFailed(f"batch {plan.batch}")
         if not plan.counting:
             events = [event for number in range(many) for event, _ in elected[number][0].events]
             self.elected.setdefault(plan.batch, []).append(events)
@@ -448,11 +458,11 @@ class Sink(Workload):
         """Run attempts of a partition until one of them succeeds."""
         rng = process.random
         for _ in range(_MOST_FAILURES):
-            attempts = [await self.submit(process, next(numbers), plan, number, rows)]
+            attempts = [self.submit(process, next(numbers), plan, number, rows)]
             if rng.random() < self.speculates and not self.world.quiet:
                 with trio.move_on_after(self.lease * rng.choice((0.001, 0.1)) * rng.random()):
                     await attempts[0].ended.wait()
-                attempts.append(await self.submit(process, next(numbers), plan, number, rows))
+                attempts.append(self.submit(process, next(numbers), plan, number, rows))
             won = trio.Event()
             found: list[tuple[Attempt, AttemptResult]] = []
 
@@ -476,13 +486,10 @@ class Sink(Workload):
             if found:
                 elected[number] = found[0]
                 return
-        raise JobFailed
 
-    async def submit(
+    def submit(
         self, process: Process, number: int, plan: PartitionWriter, partition: int, rows: range
     ) -> Attempt:
-        while not self.executors:
-            await trio.sleep(1.0)
         tag = f"{process.name}.{number}" if self.readable else ""
         events = []
         for row in rows:
@@ -491,8 +498,7 @@ class Sink(Workload):
             events.append((text.encode() + b"x" * (row * 31 % (self.size + 1)), key))
         attempt = Attempt(plan, partition, number, events)
         self.running += 1
-        executor = self.executors[process.random.choice(list(self.executors))]
-        executor.give(attempt)
+        process.random.choice(self.executors).give(attempt)
         return attempt
 
     # --- the end
