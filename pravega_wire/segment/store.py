@@ -46,6 +46,8 @@ class TokenSource(Protocol):
 R = TypeVar("R", bound=c.Command)
 
 _CACHE_SECONDS = 20.0
+_SHORTEST_SECONDS = 0.001
+"""Too little for another attempt: the clock need not go on during it."""
 _CACHE_ENTRIES = 10_000
 
 
@@ -175,7 +177,7 @@ class Backoff:
         """
         left = self.left
         self.attempts += 1
-        if left <= 0 and self.attempts > 1:
+        if left < _SHORTEST_SECONDS and self.attempts > 1:
             return None
         pause = min(self._pause, left)
         self._pause = min(self._longest, self._pause * 2 or 0.005)

@@ -668,7 +668,8 @@ class EventReader(Generic[T]):
         self._wake = trio.Event()
         if self._closed or any(feed.has_something for feed in self._feeds.values()):
             return
-        until_round = trio.current_time() + self._next_round - self._clock()
+        # In this order: otherwise rounding may end the wait a moment too early, again and again.
+        until_round = trio.current_time() + (self._next_round - self._clock())
         with trio.move_on_at(min(deadline, until_round)):
             await self._wake.wait()
 

@@ -271,6 +271,9 @@ class Connection:
         except* PravegaError as group:
             error = first_of(group)
         finally:
+            if not isinstance(error, ClosedError):
+                # Before anybody is told, and may send again what was lost.
+                self._stream.forget_unsent()
             self._fail(error)
             with trio.CancelScope(shield=True):
                 await self._stream.aclose()

@@ -159,6 +159,8 @@ class GrpcChannel:
             self._failure = error
             for waiter in self._waiters.values():
                 waiter.done.set()
+            if not isinstance(error, ClosedError):
+                self._stream.forget_unsent()
             with trio.CancelScope(shield=True):
                 await self._stream.aclose()
 

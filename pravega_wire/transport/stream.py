@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import trio
@@ -28,6 +29,9 @@ CONNECT_TIMEOUT = 5.0
 
 # The Java client uses 256 KiB. With more, a large block can be sent by one system call.
 _BUFFER_BYTES = 1 << 20
+
+_AT_ONCE = struct.pack("HH" if sys.platform == "win32" else "ii", 1, 0)
+"""Value of SO_LINGER: a close drops what was not sent, and resets the connection."""
 
 
 @contextmanager
@@ -123,6 +127,15 @@ class NetworkStream:
         """Send everything; it raises the errors of :meth:`receive_into`."""
         with mapped_errors(self.host):
             await self._stream.send_all(data)
+
+    def forget_unsent(self) -> None:
+        """Make the system drop what it could not send so far when this is closed.
+
+        Otherwise it would go on sending for minutes. A request could reach the peer after another one that
+        was sent instead of it, on a new connection, and after those of others.
+        """
+        with suppress(OSError):
+            self._raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
     async def aclose(self) -> None:
         """Close at once, without a TLS close message, which neither protocol above needs."""

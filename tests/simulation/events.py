@@ -141,7 +141,7 @@ async def scale_now_and_then(process: Process, stream: str) -> None:
     world, rng = process.world, process.random
     async with process.client() as client:
         while not world.quiet:
-            with trio.move_on_after(world.seconds * rng.choice((0.01, 0.1, 0.3)) * rng.random()):
+            with trio.move_on_after(world.seconds * rng.choice((0.003, 0.03, 0.2)) * rng.random()):
                 await world.over.wait()
             with world.bearing(), suppress(ScaleConflictError):
                 async with limited_to(process, "scaling", 3 * process.operation_timeout):

@@ -47,10 +47,16 @@ class Direction:
         self._last = 0.0
         self._waiting: list[tuple[bytes, Callable[[], None]]] = []
         self._closing = False
+        self._forgets = False
 
     def put(self, data: bytes) -> None:
         self.under_way += len(data)
         self._schedule(lambda: self._deliver(data), len(data))
+
+    def forget_unsent(self) -> None:
+        """The sender does not send again what did not arrive."""
+        self._forgets = True
+        self._waiting = [each for each in self._waiting if not each[0]]
 
     def close(self) -> None:
         """The sender has closed; the receiver learns of it after what is under way."""
@@ -58,18 +64,21 @@ class Direction:
             self._closing = True
             self._schedule(self._closed, 0)
 
-    def _schedule(self, job: Callable[[], None], size: int) -> None:
+    def _schedule(self, job: Callable[[], None], size: int, late: float = 0.0) -> None:
         network = self.link.network
-        delay = network.delay() + size / network.bandwidth
+        delay = network.delay() + size / network.bandwidth + late
         self._last = max(self._last, network.events.now + delay)
         network.events.at(self._last, job)
 
-    def release(self) -> None:
-        """Let go what was held."""
+    def release(self, late: float) -> None:
+        """Let go what was held.
+
+        :param late: seconds until it is sent again.
+        """
         self.held = False
         waiting, self._waiting = self._waiting, []
         for data, job in waiting:
-            self._schedule(job, len(data))
+            self._schedule(job, len(data), late)
 
     def _closed(self) -> None:
         if self.held:
@@ -80,7 +89,8 @@ class Direction:
 
     def _deliver(self, data: bytes) -> None:
         if self.held:
-            self._waiting.append((data, lambda: self._deliver(data)))
+            if not self._forgets:
+                self._waiting.append((data, lambda: self._deliver(data)))
             return
         self.under_way -= len(data)
         if self.under_way < _WINDOW:
@@ -248,6 +258,9 @@ class SimulatedStream(NetworkStream):
             self._link.up.room = trio.Event()
             await self._link.up.room.wait()
 
+    def forget_unsent(self) -> None:
+        self._link.up.forget_unsent()
+
     async def aclose(self) -> None:
         self.close_nowait()
         await trio.lowlevel.checkpoint()
@@ -322,11 +335,15 @@ class Network:
         for link in self.between(client, server):
             link.up.held = link.down.held = True
 
-    def join(self, client: str, server: str) -> None:
+    def join(self, client: str, server: str, late: float = 0.0) -> None:
+        """Two hosts reach each other again; what was held is sent again after some seconds at most."""
         self.divided.discard((client, server))
         for link in self.between(client, server):
-            link.up.release()
-            link.down.release()
+            # As TCP does, which waits longer after each attempt. New connections are faster, and what was
+            # given to one that its sender has closed arrives nevertheless.
+            seconds = late * self.random.random()
+            link.up.release(seconds)
+            link.down.release(seconds)
 
     def between(self, client: str, server: str) -> list[Link]:
         return [each for each in self.links if each.client == client and each.server == server]

@@ -7,6 +7,7 @@ combinations of few faults come up as well as all of them together.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -250,7 +251,7 @@ class World:
         rng = self.random
         self.quiet = False
         cluster, network = self.cluster, self.network
-        cluster.store_delay = rng.choice((0.0, 0.01, 0.1, 3.0))
+        cluster.store_delay = rng.choice((0.0, 0.01, 0.3, 3.0, 20.0))
         network.latency = rng.choice((0.0005, 0.005, 0.05))
         network.jitter = network.latency * rng.choice((0.0, 1.0, 4.0))
         network.bandwidth = rng.choice((1e5, 1e7, 1e8))
@@ -303,7 +304,8 @@ class World:
             case "divide" if alive:
                 client, server = rng.choice(alive).name, rng.choice(STORES + CONTROLLERS)
                 network.divide(client, server)
-                events.after(seconds, lambda: network.join(client, server))
+                late = seconds * rng.choice((0.0, 0.1, 1.0))
+                events.after(seconds, lambda: network.join(client, server, late))
                 return f"{client} and {server} are divided for {seconds:.1f} s"
             case "silent":
                 host = rng.choice(STORES + CONTROLLERS)
@@ -372,17 +374,18 @@ class World:
         """Prepare, fail, heal, and check."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.events.run)
+            self.choose(workload.faults)
             with trio.fail_after(_LONGEST):
                 admin = self.process("admin-0")
                 admin.operation_timeout = 120.0
                 async with self._as(admin) as client:
                     await client.create_scope(SCOPE)
                     await workload.prepare(client)
-                self.choose(workload.faults)
                 async with trio.open_nursery() as working:
                     working.start_soon(workload.work)
                     await self.fail(self.seconds)
                     self.heal()
+                self._check_problems()
                 checker = self.process("admin-1")
                 checker.operation_timeout = 120.0
                 checker.interrupts = False
@@ -404,6 +407,9 @@ class World:
         open_links = [each.name for each in self.network.links if not each.stream.closed]
         if open_links:
             raise Failure(f"connections are left open: {open_links}")
+        self._check_problems()
+
+    def _check_problems(self) -> None:
         if self.problems:
             raise Failure(self.problems[0])
 
@@ -423,7 +429,8 @@ def simulate(make: Callable[[World], Workload], settings: Settings, out: TextIO 
     began = time.process_time()
     seconds = 0.0
     try:
-        seconds = run(f"{settings.seed} {settings.workload} tasks", main)
+        with _server_failures(worlds):
+            seconds = run(f"{settings.seed} {settings.workload} tasks", main)
     except BaseException as raised:
         error = first_of(raised) if isinstance(raised, BaseExceptionGroup) else raised
         if isinstance(error, KeyboardInterrupt):
@@ -433,6 +440,28 @@ def simulate(make: Callable[[World], Workload], settings: Settings, out: TextIO 
         settings, failure, trace.digest(), trace.lines, seconds, time.process_time() - began,
         worlds[0].faults if worlds else [], error,
     )  # fmt: skip
+
+
+@contextmanager
+def _server_failures(worlds: list[World]) -> Iterator[None]:
+    """The servers of the simulation must not fail themselves; of what the client logs nothing is needed."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            worlds[0].problem(f"the simulated server: {record.getMessage()} {self.format(record)[-600:]}")
+
+    handler = Handler(logging.ERROR)
+    servers, everything = logging.getLogger("pravega_wire.testing.memory"), logging.getLogger("pravega_wire")
+    level = everything.level
+    everything.setLevel(logging.CRITICAL)
+    servers.setLevel(logging.ERROR)
+    servers.addHandler(handler)
+    try:
+        yield
+    finally:
+        servers.removeHandler(handler)
+        servers.setLevel(logging.NOTSET)
+        everything.setLevel(level)
 
 
 def leaves(error: BaseException) -> list[BaseException]:

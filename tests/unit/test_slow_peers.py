@@ -20,6 +20,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Connection, Flow
+from pravega_wire.transport.stream import connect
 from tests.inside import surroundings
 
 NAME = "scope/stream/0.#epoch.0"
@@ -50,6 +51,9 @@ class Link:
     async def send_all(self, data: bytes | memoryview) -> None:
         await trio.sleep(len(data) / self.rate if self.rate else float("inf"))
         self.taken += len(data)
+
+    def forget_unsent(self) -> None:
+        pass
 
     async def aclose(self) -> None:
         self.closed.set()
@@ -89,6 +93,31 @@ def test_a_peer_that_takes_what_is_sent_is_not_silent(rate: float, ends: float) 
         assert (link.taken >= 8 << 20) == bool(rate)
 
     run(main)
+
+
+def test_what_was_not_sent_on_a_lost_connection_does_not_arrive_later() -> None:
+    """A request that is sent again on another connection must not be carried out once more afterwards."""
+
+    async def main() -> None:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with listener:
+            _, port, *_ = listener.socket.getsockname()
+            stream = await connect("127.0.0.1", port)
+            peer, user = await listener.accept(), User()
+        connection = Connection(stream, lambda _: None, silence=0.3)
+        async with peer, trio.open_nursery() as nursery:
+            connection.open_flow(user)
+            nursery.start_soon(connection.run)
+            # The peer takes nothing, so most of this waits in the buffers of both sides.
+            connection.send_parts([bytes(32 << 20)])
+            while not user.lost:
+                await trio.sleep(0.05)
+            # It is told, instead of getting what is left, and then an end.
+            with pytest.raises(trio.BrokenResourceError):
+                while await peer.receive_some(1 << 20):
+                    pass
+
+    trio.run(main)
 
 
 # --- appenders ------------------------------------------------------------------------------------

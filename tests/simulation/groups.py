@@ -1,0 +1,265 @@
+"""Reader groups: readers that come, leave and die, checkpoints, and a stream that scales meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import ClassVar
+
+import trio
+
+from pravega_wire.errors import (
+    CheckpointError,
+    CheckpointTimeoutError,
+    ReaderGroupError,
+)
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.stream.reader_group import ReaderGroup
+from pravega_wire.values.groups import ReaderGroupConfig
+from pravega_wire.values.positions import Checkpoint, Position
+from tests.simulation.events import History, scale_now_and_then, stored_events
+from tests.simulation.machine import Failure
+from tests.simulation.world import SCOPE, Process, Workload, World
+
+STREAM, GROUP = "events", "group"
+_PATIENCE = 900.0
+"""Simulated seconds in which a group must have read everything once all is well."""
+
+
+@dataclass(eq=False)
+class Life:
+    """One reader, from joining to leaving.
+
+    :ivar joining: when it began to join; :ivar joined: when it had, or None.
+    :ivar ended: when nothing more came from it, or None.
+    :ivar left: whether it left by itself.
+    :ivar events: what it was given.
+    :ivar marks: how many events it had been given at each checkpoint.
+    """
+
+    name: str
+    joining: float
+    joined: float | None = None
+    ended: float | None = None
+    left: bool = False
+    events: list[bytes] = field(default_factory=list)
+    marks: dict[str, int] = field(default_factory=dict)
+    position: Position | None = None
+
+
+class _Leave(Exception):
+    """Ends a reader's block."""
+
+
+class Groups(Workload):
+    """One group whose readers come and go."""
+
+    name: ClassVar[str] = "groups"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.history = History()
+        self.numbers = count(1)
+        self.lives: list[Life] = []
+        self.delivered: list[bytes] = []
+        self.twice: set[bytes] = set()
+        self.offline: list[Life] = []
+        self.checkpoints: list[tuple[str, float, float, Checkpoint]] = []
+        self.written = trio.Event()
+        # What is stored and was not delivered so far; None before all is stored.
+        self.missing: set[bytes] | None = None
+        self.deadline = float("inf")
+
+    async def prepare(self, client: PravegaClient) -> None:
+        await client.create_stream(STREAM, self.random.randint(1, 4))
+        # Rounds are rarer in long runs, as calls are.
+        every = self.random.choice((1.0, 3.0, 10.0)) * max(1.0, self.world.seconds / 200)
+        await client.create_reader_group(
+            GROUP, ReaderGroupConfig.of([f"{SCOPE}/{STREAM}"], group_refresh_interval=every)
+        )
+
+    async def work(self) -> None:
+        async with trio.open_nursery() as nursery:
+            writer, keeper = self.world.process("admin-writer"), self.world.process("admin-keeper")
+            keeper.interrupts = writer.interrupts = False
+            nursery.start_soon(writer.run, self.write)
+            nursery.start_soon(keeper.run, self.keep)
+            for _ in range(self.random.randint(1, 4)):
+                nursery.start_soon(self.keep_alive)
+            if self.random.random() < 0.7:
+                scaler = self.world.process("admin-scaler")
+                nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
+
+    # --- writing
+
+    async def write(self, process: Process) -> None:
+        world, rng = self.world, process.random
+        keys = [f"k{number}" for number in range(rng.randint(1, 6))]
+        pause = max(self.world.pause(rng), world.seconds / 300)
+        async with process.client() as client:
+            while not world.quiet:
+                with world.bearing():
+                    async with client.event_writer(STREAM) as writer:
+                        name = f"w{next(self.numbers)}"
+                        while not world.quiet:
+                            await trio.sleep(pause * rng.random())
+                            key = rng.choice(keys)
+                            events = [self.history.event(name, key) for _ in range(rng.randint(1, 5))]
+                            await writer.write_events(events, key)
+        self.written.set()
+
+    # --- reading
+
+    @property
+    def complete(self) -> bool:
+        """Whether the readers have nothing left to do."""
+        if self.missing is None:
+            return False
+        return not self.missing or trio.current_time() > self.deadline
+
+    async def keep_alive(self) -> None:
+        while not self.complete:
+            process = self.world.process(f"reader.{next(self.numbers)}")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(process.run, self.read)
+            if process.dead:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(self.world.seconds * 0.01 * process.random.random())
+
+    async def read(self, process: Process) -> None:
+        rng = process.random
+        async with process.client() as client:
+            for _ in range(rng.randint(1, 5)):
+                if self.complete:
+                    return
+                life = Life(f"reader-{next(self.numbers)}", trio.current_time())
+                self.lives.append(life)
+                try:
+                    with self.world.bearing(), suppress(_Leave):
+                        await self.live(process, client, life)
+                finally:
+                    life.ended = trio.current_time()
+                    if not life.left:
+                        self.offline.append(life)
+
+    async def live(self, process: Process, client: PravegaClient, life: Life) -> None:
+        """Read as one reader."""
+        rng = process.random
+        delay = rng.choice((0.0, 1.0))
+
+        def reached(name: str) -> None:
+            life.marks[name] = len(life.events)
+
+        async with client.reader_group(GROUP) as group:
+            async with group.reader(life.name, initial_delay=delay, on_checkpoint=reached) as reader:
+                life.joined = trio.current_time()
+                try:
+                    for _ in range(rng.choice((3, 30, 300))):
+                        if self.complete:
+                            break
+                        await process.attempt(partial(self.one_event, process, reader, life))
+                    if rng.random() < 0.2:
+                        raise _Leave
+                except BaseException:
+                    # The last event is given back, unless nobody is told of this.
+                    self.twice.update(life.events[-1:])
+                    raise
+            life.left = True
+
+    async def one_event(self, process: Process, reader: EventReader[bytes], life: Life) -> None:
+        patience = process.random.choice((0.05, 0.5, 3.0)) * max(1.0, self.world.seconds / 100)
+        event = await reader.read_event(timeout=patience)
+        if event is not None:
+            value = bytes(event.value)
+            self.delivered.append(value)
+            life.events.append(value)
+            if self.missing is not None:
+                self.missing.discard(value)
+            life.position = reader.position
+
+    # --- what takes care of the group
+
+    async def keep(self, process: Process) -> None:
+        """Declare dead readers dead, make checkpoints, and see when all is read."""
+        world, rng = self.world, process.random
+        async with process.client() as client:
+            while not self.complete:
+                with world.bearing():
+                    async with client.reader_group(GROUP) as group:
+                        while not self.complete:
+                            await trio.sleep(max(0.5, world.seconds * 0.01) * rng.random())
+                            await self.take_offline(group)
+                            if rng.random() < 0.1:
+                                await self.checkpoint(process, group)
+                            if world.quiet and self.written.is_set() and self.missing is None:
+                                stored = await stored_events(client, STREAM)
+                                stored_now = {event for segment in stored for event in segment}
+                                self.missing = stored_now.difference(self.delivered)
+                                self.deadline = trio.current_time() + _PATIENCE
+
+    async def take_offline(self, group: ReaderGroup) -> None:
+        while self.offline:
+            life = self.offline[0]
+            with suppress(ReaderGroupError):
+                await group.reader_offline(life.name, life.position)
+            self.offline.pop(0)
+
+    async def checkpoint(self, process: Process, group: ReaderGroup) -> None:
+        name = f"c{next(self.numbers)}"
+        began = trio.current_time()
+        with suppress(CheckpointTimeoutError, CheckpointError):
+            made = await group.checkpoint(name, timeout=process.random.choice((1.0, 30.0)))
+            self.checkpoints.append((name, began, trio.current_time(), made))
+
+    # --- checking
+
+    async def check(self, client: PravegaClient) -> None:
+        stored = await stored_events(client, STREAM)
+        self.history.check(stored)
+        wanted = [event for segment in stored for event in segment]
+        times = Counter(self.delivered)
+        missing = [event for event in wanted if not times[event]]
+        if missing:
+            raise Failure(f"never delivered: {missing[:5]} and {len(missing)} in all")
+        doubled = [event for event, number in times.items() if number > 1 + (event in self.twice)]
+        if doubled:
+            raise Failure(f"delivered twice: {doubled[:5]} and {len(doubled)} in all")
+        last: dict[tuple[bytes, ...], int] = {}
+        for event in self.delivered:
+            *key, number, _ = event.split(b"|")
+            before = last.get(tuple(key), -1)
+            if int(number) < before + (event not in self.twice):
+                raise Failure(f"{event!r} was delivered after number {before} of its key")
+            last[tuple(key)] = max(before, int(number))
+        for name, began, ended, made in self.checkpoints:
+            await self.check_checkpoint(client, name, began, ended, made)
+
+    async def check_checkpoint(
+        self, client: PravegaClient, name: str, began: float, ended: float, made: Checkpoint
+    ) -> None:
+        """What was delivered before a checkpoint is what lies before its cut."""
+        before: set[bytes] = set()
+        for life in self.lives:
+            if name in life.marks:
+                before.update(life.events[: life.marks[name]])
+            elif life.joined is not None and life.joined < began:
+                if life.ended is None or life.ended > ended:
+                    raise Failure(f"checkpoint {name} is complete, and {life.name} has not reached it")
+                before.update(life.events)
+            elif life.events and life.joining < began:
+                # It joined while the checkpoint began: either is right.
+                return
+        found: set[bytes] = set()
+        async with client.read_events(STREAM, "earliest", made.cuts[0]) as reader:
+            async for batch in reader:
+                found.update(bytes(event) for event in batch)
+        wrong = (found ^ before) - self.twice
+        if wrong:
+            raise Failure(
+                f"checkpoint {name}: {len(found - before)} events are before its cut and were not delivered "
+                f"before it, {len(before - found)} the other way: {sorted(wrong)[:3]}"
+            )

@@ -1,0 +1,89 @@
+"""New seeds for each commit, the same run twice, and defects that must be found."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import told
+from tests.simulation.teeth import TEETH, planted
+from tests.simulation.workloads import WORKLOADS
+from tests.simulation.world import Settings, simulate
+
+ROOT = Path(__file__).parents[2]
+_SEEDS = 10
+_MOST_TRIES = 40
+
+
+def first_seed() -> int:
+    """The seeds of a commit follow from its id, so that each has its own and a failure stays one."""
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    text = os.environ.get("PRAVEGA_SIMULATION_SEED") or f"0x{found.stdout[:7] or '1'}"
+    return int(text, 0)
+
+
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_seeds_of_this_commit(workload: str) -> None:
+    first = first_seed()
+    for seed in range(first, first + _SEEDS):
+        result = simulate(WORKLOADS[workload], Settings(workload, seed))
+        assert result.failure is None, told(result)
+        assert result.lines > 50
+
+
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_a_seed_is_one_run(workload: str) -> None:
+    """The same in two processes that hash texts differently."""
+    runs = []
+    for number in (1, 2):
+        made = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "--workload", workload, "--first", "7",
+             "--seeds", "3", "--json", "--keep-going"],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": str(number)}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        lines = [json.loads(line) for line in made.stdout.splitlines()]
+        assert len(lines) == 3, made.stderr
+        runs.append([(line["seed"], line["trace"], line["failure"]) for line in lines])
+    assert runs[0] == runs[1]
+    assert len({trace for _, trace, _ in runs[0]}) == 3
+
+
+@pytest.mark.parametrize("name", sorted(TEETH))
+def test_a_planted_defect_is_found(name: str) -> None:
+    tooth = TEETH[name]
+    with planted(name):
+        assert any(
+            simulate(WORKLOADS[workload], Settings(workload, seed)).failure
+            for seed in tooth.seeds
+            for workload in tooth.workloads
+        ), f"none of the seeds {tooth.seeds} finds it"
+
+
+def test_the_client_takes_time_chance_and_ids_from_its_environment() -> None:
+    """What it takes from elsewhere, no simulation controls."""
+    others = re.compile(
+        r"\bperf_counter\b|\buuid[14]\b|\burandom\b|\btoken_bytes\b|\btime\.(time|monotonic)(_ns)?\b"
+        r"|\brandom\.(random|choice|randrange|randint|shuffle|uniform)\(|from (time|random|secrets) import (?!Random\b)"
+    )
+    # What runs on the machine itself: test servers, the command line, the dissector's proxy.
+    outside = {"testing", "cli", "dissect", "proto", "pytest_plugin.py"}
+    found = []
+    for path in sorted((ROOT / "pravega_wire").rglob("*.py")):
+        part = path.relative_to(ROOT / "pravega_wire")
+        if part.parts[0] in outside or str(part) == "support/environment.py":
+            continue
+        found += [
+            f"{part}:{number}: {line.strip()}"
+            for number, line in enumerate(path.read_text().splitlines(), 1)
+            if others.search(line)
+        ]
+    assert found == []

@@ -1,0 +1,184 @@
+"""Transactions that are committed, aborted, left to their lease, and resumed by other processes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import ClassVar
+from uuid import UUID
+
+import trio
+
+from pravega_wire.controller.types import TxnStatus
+from pravega_wire.errors import TransactionError
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.stream.transaction import Transaction
+from tests.simulation.events import limited_to, scale_now_and_then, stored_events
+from tests.simulation.machine import Failure
+from tests.simulation.world import Process, Workload, World
+
+STREAM = "events"
+_LEASE = 30.0
+
+
+@dataclass
+class Written:
+    """A transaction, as far as its writers know it.
+
+    :ivar events: what was written, by key in order; :ivar sure: those whose call has returned.
+    :ivar committing: whether a commit was asked for.
+    :ivar outcome: what the client has said: "committed", "aborted", or nothing.
+    """
+
+    keys: dict[str, list[bytes]] = field(default_factory=dict)
+    unsure: set[bytes] = field(default_factory=set)
+    committing: bool = False
+    outcome: str = ""
+
+
+class Transactions(Workload):
+    """Processes with transactions on one stream."""
+
+    name: ClassVar[str] = "transactions"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.numbers = count(1)
+        self.written: dict[UUID, Written] = {}
+        self.left: list[UUID] = []
+
+    async def prepare(self, client: PravegaClient) -> None:
+        await client.create_stream(STREAM, self.random.randint(1, 3))
+
+    async def work(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(self.random.randint(1, 3)):
+                nursery.start_soon(self.keep_alive)
+            if self.random.random() < 0.7:
+                scaler = self.world.process("admin-scaler")
+                nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
+
+    async def keep_alive(self) -> None:
+        while not self.world.quiet:
+            process = self.world.process(f"writer.{next(self.numbers)}")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(process.run, self.write)
+
+    async def write(self, process: Process) -> None:
+        world, rng = self.world, process.random
+        async with process.client() as client:
+            for _ in range(rng.randint(1, 40)):
+                if world.quiet:
+                    return
+                await trio.sleep(10 * world.pause(rng) * rng.random())
+                # A transaction that was left may have ended with its lease.
+                with world.bearing(), suppress(TransactionError):
+                    if self.left and rng.random() < 0.3:
+                        txn_id = self.left.pop(rng.randrange(len(self.left)))
+                        async with client.resume_transaction(STREAM, txn_id, lease=_LEASE) as txn:
+                            await self.use(process, client, txn)
+                    else:
+                        async with client.begin_transaction(STREAM, lease=_LEASE) as txn:
+                            self.written[txn.txn_id] = Written()
+                            await self.use(process, client, txn)
+
+    async def use(self, process: Process, client: PravegaClient, txn: Transaction[bytes]) -> None:
+        """Write into a transaction, and end it in one of several ways."""
+        rng = process.random
+        written = self.written[txn.txn_id]
+        if not written.keys:
+            written.keys = {f"k{number}": [] for number in range(rng.randint(1, 4))}
+        keys = list(written.keys)
+        pause = self.world.pause(rng)
+        for _ in range(rng.randint(0, 12)):
+            await trio.sleep(pause * rng.random())
+            await process.attempt(partial(self.one_call, process, txn, written, keys))
+        ending = rng.randrange(10)
+        try:
+            if ending < 6:
+                written.committing = True
+                await process.attempt(partial(self.commit, process, txn, written))
+            elif ending < 8:
+                async with limited_to(process, "abort"):
+                    await txn.abort()
+                self.told(txn.txn_id, "aborted")
+            elif ending == 8:
+                await txn.flush()
+                await txn.aclose()
+                self.left.append(txn.txn_id)
+        except TransactionError:
+            status = await client.transaction_status(STREAM, txn.txn_id)
+            if status is TxnStatus.ABORTED:
+                self.told(txn.txn_id, "aborted")
+            raise
+
+    async def one_call(
+        self, process: Process, txn: Transaction[bytes], written: Written, keys: list[str]
+    ) -> None:
+        rng = process.random
+        many = [rng.choice(keys) for _ in range(rng.choice((1, 1, 5)))]
+        events = []
+        for key in many:
+            event = b"%s|%s|%d|%s" % (
+                txn.txn_id.hex.encode(), key.encode(), len(written.keys[key]), b"x" * rng.randint(0, 2000),
+            )  # fmt: skip
+            written.keys[key].append(event)
+            events.append(event)
+        written.unsure.update(events)
+        if len(many) == 1:
+            ack = await txn.write_event(events[0], many[0])
+        else:
+            ack = await txn.write_events(events, many)
+        written.unsure.difference_update(events)
+        if rng.random() < 0.3:
+            await ack.wait()
+
+    async def commit(self, process: Process, txn: Transaction[bytes], written: Written) -> None:
+        async with limited_to(process, "commit", 3 * process.operation_timeout):
+            await txn.commit()
+        self.told(txn.txn_id, "committed")
+        if process.random.random() < 0.5:
+            async with limited_to(process, "wait_committed"):
+                await txn.wait_committed()
+
+    def told(self, txn_id: UUID, outcome: str) -> None:
+        written = self.written[txn_id]
+        if written.outcome not in ("", outcome):
+            raise Failure(
+                f"transaction {txn_id} is said to be {outcome}, and was said to be {written.outcome}"
+            )
+        written.outcome = outcome
+
+    async def check(self, client: PravegaClient) -> None:
+        # Leases end what was left, and what was asked for is carried out.
+        await trio.sleep(3 * _LEASE + 20)
+        left = await client.open_transactions(STREAM)
+        if left:
+            raise Failure(f"transactions are open for ever: {left}")
+        found: dict[str, list[bytes]] = {}
+        for segment in await stored_events(client, STREAM):
+            for event in segment:
+                found.setdefault(event[:32].decode(), []).append(event)
+        for txn_id, written in self.written.items():
+            events = found.pop(txn_id.hex, [])
+            if events and written.outcome == "aborted":
+                raise Failure(f"transaction {txn_id} was aborted, and {len(events)} events are visible")
+            if events and not written.committing:
+                raise Failure(f"nobody has committed transaction {txn_id}, and its events are visible")
+            if not events and written.outcome != "committed":
+                continue
+            for key, accepted in written.keys.items():
+                mine = [each for each in events if each.split(b"|")[1] == key.encode()]
+                expected = [each for each in accepted if each not in written.unsure or each in mine]
+                if mine != expected:
+                    raise Failure(
+                        f"transaction {txn_id}, key {key}: {len(mine)} events are visible, "
+                        f"{len(expected)} were written ({written.outcome or 'outcome unknown'})"
+                    )
+        if found:
+            raise Failure(f"events of transactions that nobody has begun: {list(found)}")
+        segments = [name for name in self.world.cluster.store.segments if "#transaction" in name]
+        if segments:
+            raise Failure(f"segments of transactions are left: {segments}")
