@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
-from tests.simulation import groups, transactions, writers
+from tests.simulation import groups, ingestion, transactions, writers
 from tests.simulation.world import Workload
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
-    each.name: each for each in (writers.Writers, writers.Resumed, transactions.Transactions, groups.Groups)
+    each.name: each
+    for each in (
+        writers.Writers,
+        writers.Resumed,
+        transactions.Transactions,
+        groups.Groups,
+        ingestion.Ingest,
+    )
 }
+
+if find_spec("pyspark") and find_spec("pyarrow"):
+    from tests.simulation.sink import Sink
+
+    WORKLOADS[Sink.name] = Sink
