@@ -24,7 +24,6 @@ from pravega_wire.errors import ClosedError
 from pravega_wire.support.environment import environment
 from pravega_wire.sync import bases
 from pravega_wire.threads import portal
-from spark_adapter.exactly_once import at_once, driver
 
 T = TypeVar("T")
 
@@ -140,7 +139,7 @@ async def run_blocking(function: Callable[..., T], *args: Any) -> T:
     return result
 
 
-# --- in place of what the blocking client and the adapter wait with --------------------------------
+# --- in place of what blocking programs wait with --------------------------------
 
 
 class _Queue(Generic[T]):
@@ -248,7 +247,7 @@ class _Future(Generic[T]):
         return outcome()
 
 
-class _Pool:
+class Pool:
     """In place of :class:`concurrent.futures.ThreadPoolExecutor`."""
 
     def __init__(self, workers: int, name: str) -> None:
@@ -271,7 +270,7 @@ class _Pool:
                 pass  # whoever wants the result gets it
 
 
-class _Time:
+class Time:
     """In place of the module :mod:`time`."""
 
     @staticmethod
@@ -303,8 +302,6 @@ def blocking_world() -> Iterator[None]:
             (portal, "SimpleQueue", _Queue),
             # Here no signal has to be noticed.
             (portal, "_POLL_SECONDS", inf),
-            (at_once, "ThreadPoolExecutor", _Pool),
-            (driver, "time", _Time),
             (os, "urandom", _random_bytes),
         ):
             stack.enter_context(patch.object(where, name, new))

@@ -13,7 +13,7 @@ from pravega_wire.errors import ScaleConflictError
 from pravega_wire.protocol.group_state import segment_id_of
 from pravega_wire.stream.client import PravegaClient
 from tests.simulation.machine import Failure
-from tests.simulation.world import Process
+from tests.simulation.world import Process, World
 
 GRACE = 2.5
 """Seconds by which a call may exceed its limit: what it leaves under a shield has one more second."""
@@ -165,3 +165,13 @@ async def scale_now_and_then(process: Process, stream: str) -> None:
                         middle = (one.low + one.high) / 2
                         ranges = [(one.low, middle), (middle, one.high)]
                         await client.scale_stream(stream, [one.segment_id], ranges)
+
+
+def check_transactions(world: World) -> None:
+    """Nothing of any transaction may be left, once all of them have ended.
+
+    :raises Failure: there are segments of a transaction, or written beside one.
+    """
+    left = [name for name in world.cluster.store.segments if "#transaction." in name]
+    if left:
+        raise Failure(f"segments are left behind: {left}")

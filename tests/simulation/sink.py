@@ -1,23 +1,20 @@
-"""Exactly-once writing by programs that are killed and run again: the sink of Spark, and ingestion."""
+"""The exactly-once sink of Spark: the adapter's code as it is, in a Spark that is played."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from pathlib import Path
+from math import inf
 from random import Random
-from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import ClassVar
 from unittest.mock import patch
 from uuid import UUID
-from zlib import crc32
 
 import pyarrow as pa
 import trio
@@ -26,20 +23,16 @@ from pravega_wire import sync
 from pravega_wire.errors import (
     CorruptedStateError,
     DataLossError,
-    FencedError,
-    IngestError,
     InvalidArgumentError,
     OlderCheckpointError,
     PravegaError,
     TransactionUnknownError,
 )
-from pravega_wire.ingest import EndRecord, FileIngester, FixedCount, LengthBefore, SourceIngester
-from pravega_wire.ingest.engine import Stage
-from pravega_wire.ingest.state import IngestRecord
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.support.environment import environment
 from pravega_wire.values.config import PravegaConfig
 from pravega_wire.values.types import ScopedStream
+from spark_adapter.exactly_once import at_once, driver
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchCommitter
 from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
@@ -47,9 +40,9 @@ from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import LedgerState, SinkKey, decode_record
 from spark_adapter.writing import partition
 from spark_adapter.writing.partition import PartitionWriter, decode_result
-from tests.simulation.blocking import blocking_world, in_thread, run_blocking, start, wait_for
+from tests.simulation.blocking import Pool, Time, blocking_world, in_thread, run_blocking, start, wait_for
 from tests.simulation.cluster import CONTROLLERS
-from tests.simulation.events import scale_now_and_then, stored_events
+from tests.simulation.events import check_transactions, scale_now_and_then, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import SCOPE, Process, Workload, World
 
@@ -61,6 +54,7 @@ _NEVER = CorruptedStateError, DataLossError, InvalidArgumentError, TransactionUn
 
 _MOST_BATCHES = 8
 _MOST_FAILURES = 3
+_IDLE = 5.0
 
 
 class JobFailed(Exception):
@@ -152,30 +146,37 @@ class _HeldClient:
 def _spark() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(blocking_world())
+        stack.enter_context(patch.object(at_once, "ThreadPoolExecutor", Pool))
+        stack.enter_context(patch.object(driver, "time", Time))
         stack.enter_context(patch.object(partition, "TaskContext", _TaskContext))
         stack.enter_context(patch.object(partition, "HeldClient", _HeldClient))
         yield
 
 
 class Executor:
-    """A process that runs tasks.
+    """A process that runs tasks; without tasks it ends after a while.
 
     :ivar given: tasks that it has not begun.
     """
 
     def __init__(self) -> None:
-        self.given: list[Attempt | None] = []
+        self.given: list[Attempt] = []
         self.news = trio.Event()
 
-    def give(self, attempt: Attempt | None) -> None:
+    def give(self, attempt: Attempt) -> None:
         self.given.append(attempt)
         self.news.set()
 
     async def next(self) -> Attempt | None:
+        with trio.move_on_after(_IDLE):
+            await self.wait()
+            return self.given.pop(0)
+        return None
+
+    async def wait(self) -> None:
         while not self.given:
             self.news = trio.Event()
             await self.news.wait()
-        return self.given.pop(0)
 
 
 class Sink(Workload):
@@ -199,9 +200,8 @@ class Sink(Workload):
         self.second = rng.choice((0.0, 0.3))
         self.loses = rng.choice((0.0, 0.3))
         self.checkpoints = [Checkpoint()]
-        self.executors: dict[str, Executor] = {}
+        self.executors = [Executor() for _ in range(rng.randint(1, 3))]
         self.running = 0
-        self.over = False
         # What was elected for each batch: the events of each try.
         self.elected: dict[int, list[list[bytes]]] = {}
         self.returned = 0
@@ -215,8 +215,8 @@ class Sink(Workload):
         world = self.world
         with _spark():
             async with trio.open_nursery() as executors:
-                for number in range(self.random.randint(1, 3)):
-                    executors.start_soon(self.keep_executor, f"executor-{number}")
+                for number, executor in enumerate(self.executors):
+                    executors.start_soon(self.keep_executor, f"executor-{number}", executor)
                 async with trio.open_nursery() as drivers:
                     drivers.start_soon(self.keep_driver)
                     if self.second:
@@ -227,26 +227,30 @@ class Sink(Workload):
                 while self.running:
                     await trio.sleep(1.0)
                 await self.end()
-                self.over = True
-                for each in list(self.executors.values()):
-                    each.give(None)
+                while self.running:
+                    await trio.sleep(1.0)
+                executors.cancel_scope.cancel()
 
-    async def keep_executor(self, name: str) -> None:
-        while not self.over:
+    async def keep_executor(self, name: str, executor: Executor) -> None:
+        while True:
+            await executor.wait()
             process = self.world.process(f"{name}.{next(self.numbers)}")
-            executor = self.executors[name] = Executor()
-            try:
-                await process.run(partial(run_blocking, self.execute, executor))
-            finally:
-                del self.executors[name]
-                for left in executor.given:
-                    if left is not None:
-                        self.end_attempt(left)
+            self.running += 1
+            await process.run(partial(run_blocking, self.execute, executor))
+            self.running -= 1
+            if process.dead:
+                # Spark tries the tasks of a lost executor again.
+                while executor.given:
+                    self.end_attempt(executor.given.pop())
 
     def execute(self, executor: Executor, process: Process) -> None:
         with sync.open_client(self.config(process)) as client:
+            ended: list[trio.Event] = []
             while (attempt := wait_for(executor.next)) is not None:
+                ended.append(attempt.ended)
                 start(self.attempt, process, client, attempt)
+            for each in ended:
+                wait_for(each.wait)
 
     def config(self, process: Process) -> PravegaConfig:
         return PravegaConfig(
@@ -313,7 +317,8 @@ class Sink(Workload):
             elif rng.random() < 0.2 and checkpoint.done == len(checkpoint.plans) > 0:
                 checkpoint.done -= 1  # the last entry of the log of commits was lost
             await process.run(partial(run_blocking, self.drive, checkpoint, False))
-            with trio.move_on_after(world.pause(rng) + 0.5):
+            is_full = any(each.done >= _MOST_BATCHES for each in self.checkpoints)
+            with trio.move_on_after(inf if is_full else world.pause(rng) + 0.5):
                 await world.over.wait()
 
     def drive(self, checkpoint: Checkpoint, is_last: bool, process: Process) -> None:
@@ -328,9 +333,11 @@ class Sink(Workload):
                     raise Failure(f"no checkpoint is accepted: {error}") from error
             except PravegaError as error:
                 if is_last:
-                    raise
+                    raise Failure(f"the last driver fails: {type(error).__name__}: {error}") from error
                 self.bear(error)
             except (JobFailed, _Ended) as error:
+                if is_last:
+                    raise Failure(f"the last driver fails: {error}") from error
                 self.world.events.note(f"{process.name}: {error!r}")
 
     def run_query(
@@ -357,9 +364,7 @@ class Sink(Workload):
             if len(checkpoint.plans) == batch:
                 if is_last and batch > last:
                     return
-                if not is_last and batch == _MOST_BATCHES:
-                    wait_for(world.over.wait)
-                if not is_last and world.quiet:
+                if not is_last and (world.quiet or batch == _MOST_BATCHES):
                     return
                 end = checkpoint.start_of(batch) + rng.choice((0, 1, 5, 20))
                 checkpoint.plans.append((end, json.dumps({"at": environment().wall()})))
@@ -424,10 +429,9 @@ class Sink(Workload):
                 for number, part in enumerate(parts):
                     nursery.start_soon(self.run_partition, process, numbers, plan, number, part, elected)
 
-        try:
-            wait_for(run_all)
-        except* JobFailed as error:
-            raise JobFailed(f"batch {plan.batch}") from error
+        wait_for(run_all)
+        if len(elected) < many:
+            raise JobFailed(f"batch {plan.batch}")
         if not plan.counting:
             events = [event for number in range(many) for event, _ in elected[number][0].events]
             self.elected.setdefault(plan.batch, []).append(events)
@@ -448,43 +452,34 @@ class Sink(Workload):
         """Run attempts of a partition until one of them succeeds."""
         rng = process.random
         for _ in range(_MOST_FAILURES):
-            attempts = [await self.submit(process, next(numbers), plan, number, rows)]
+            attempts = [self.submit(process, next(numbers), plan, number, rows)]
             if rng.random() < self.speculates and not self.world.quiet:
                 with trio.move_on_after(self.lease * rng.choice((0.001, 0.1)) * rng.random()):
                     await attempts[0].ended.wait()
-                attempts.append(await self.submit(process, next(numbers), plan, number, rows))
-            won = trio.Event()
-            found: list[tuple[Attempt, AttemptResult]] = []
+                attempts.append(self.submit(process, next(numbers), plan, number, rows))
+            winner = await self.first_of(attempts)
+            if winner is not None:
+                elected[number] = winner
+                return
 
-            async def follow(
-                attempt: Attempt, won: trio.Event = won, found: list[tuple[Attempt, AttemptResult]] = found
-            ) -> None:
+    async def first_of(self, attempts: list[Attempt]) -> tuple[Attempt, AttemptResult] | None:
+        """Wait for the first attempt that succeeds, or until all have failed."""
+        found: list[tuple[Attempt, AttemptResult]] = []
+        async with trio.open_nursery() as nursery:
+
+            async def follow(attempt: Attempt) -> None:
                 await attempt.ended.wait()
                 if attempt.result is not None:
                     found.append((attempt, attempt.result))
-                    won.set()
-
-            async with trio.open_nursery() as nursery:
-
-                async def stop(nursery: trio.Nursery = nursery, won: trio.Event = won) -> None:
-                    await won.wait()
                     nursery.cancel_scope.cancel()
 
-                async with trio.open_nursery() as followers:
-                    nursery.start_soon(stop)
-                    for each in attempts:
-                        followers.start_soon(follow, each)
-                won.set()
-            if found:
-                elected[number] = found[0]
-                return
-        raise JobFailed
+            for each in attempts:
+                nursery.start_soon(follow, each)
+        return found[0] if found else None
 
-    async def submit(
+    def submit(
         self, process: Process, number: int, plan: PartitionWriter, partition: int, rows: range
     ) -> Attempt:
-        while not self.executors:
-            await trio.sleep(1.0)
         tag = f"{process.name}.{number}" if self.readable else ""
         events = []
         for row in rows:
@@ -493,8 +488,7 @@ class Sink(Workload):
             events.append((text.encode() + b"x" * (row * 31 % (self.size + 1)), key))
         attempt = Attempt(plan, partition, number, events)
         self.running += 1
-        executor = self.executors[process.random.choice(list(self.executors))]
-        executor.give(attempt)
+        process.random.choice(self.executors).give(attempt)
         return attempt
 
     # --- the end
@@ -532,188 +526,9 @@ class Sink(Workload):
         rows = sorted(int(event.split(b"|")[2]) for event in stored)
         if rows != list(range(len(rows))):
             raise Failure(f"rows are lost or doubled: {rows}")
-        _check_no_transactions(self.world)
+        check_transactions(self.world)
 
     async def ledger(self, client: PravegaClient) -> LedgerState:
         async with await client.revisioned_stream(LEDGER) as ledger:
             found = [value async for _, value in await ledger.read_from(await ledger.oldest_revision())]
         return LedgerState().after(*map(decode_record, found))
-
-
-# --- ingestion --------------------------------------------------------------------------------------
-
-
-class _Samples:
-    """A source that grows; a sample follows from its position.
-
-    :ivar length: how many there are now.
-    """
-
-    def __init__(self, seed: str) -> None:
-        rng = Random(seed)
-        self.length = rng.choice((0, 1, 30, 200))
-        self.keys = [f"k{number}" for number in range(rng.choice((1, 3, 10)))]
-        self.size = rng.choice((0, 100, 5000))
-        self.part = rng.choice((1, 7, 50))
-
-    def sample(self, position: int) -> tuple[str, bytes]:
-        key = self.keys[position * 7 % len(self.keys)]
-        return key, b"%d|%s" % (position, b"x" * (position * 31 % (self.size + 1)))
-
-    def read_from(self, position: int) -> list[tuple[str, bytes]]:
-        return [self.sample(each) for each in range(position, self.length)]
-
-    def as_of_now(self) -> _Samples:
-        """The source without what comes later; of a source that grows nobody can tell a length beforehand."""
-        return copy(self)
-
-    def length_from(self, position: int) -> int:
-        return min(1 + crc32(b"%d" % position) % self.part, self.length - position)
-
-    def is_last(self, sample: tuple[str | None, bytes], count: int, size: int) -> bool:
-        return crc32(sample[1]) % self.part == 0
-
-    def in_file(self, path: Path) -> list[tuple[str, bytes]]:
-        """The samples of a file, whose name says where it begins."""
-        begin = int(path.name)
-        return [self.sample(each) for each in range(begin, begin + int(path.read_text()))]
-
-
-async def _at_once(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """In place of :func:`trio.to_thread.run_sync`: what reads files and sources does not wait here."""
-    await trio.lowlevel.checkpoint()
-    return function(*args)
-
-
-class Ingest(Workload):
-    """A source or a folder is ingested by processes that are killed, and that take over from each other."""
-
-    name: ClassVar[str] = "ingest"
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        rng = self.random
-        self.numbers = count(1)
-        self.samples = _Samples(f"{world.settings.seed} samples")
-        self.method = rng.choice(
-            (
-                None,
-                FixedCount(self.samples.part),
-                LengthBefore(lambda position: 0),
-                EndRecord(self.samples.is_last),
-            )
-        )
-        self.lease = rng.choice((10.0, 30.0, 120.0))
-        self.stalls = rng.choice((0.0, 0.02, 0.1))
-        self.segments = rng.randint(1, 3)
-        self.folder = Path()
-
-    async def prepare(self, client: PravegaClient) -> None:
-        await client.create_stream(STREAM, self.segments)
-
-    async def work(self) -> None:
-        world = self.world
-        with TemporaryDirectory() as folder, patch.object(trio.to_thread, "run_sync", _at_once):
-            self.folder = Path(folder)
-            begin, self.samples.length = self.samples.length, 0
-            self.grow(max(1, begin))
-            async with trio.open_nursery() as nursery:
-                for _ in range(self.random.choice((1, 1, 2))):
-                    nursery.start_soon(self.keep_alive)
-                nursery.start_soon(self.keep_growing)
-                if self.random.random() < 0.5:
-                    scaler = world.process("admin-scaler")
-                    nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
-            last = world.process("admin-ingester")
-            last.operation_timeout = 120.0
-            await last.run(self.ingest_once)
-            # What was begun and never recorded ends with its lease.
-            await trio.sleep(self.lease + 10.0)
-
-    def grow(self, by: int) -> None:
-        """Let the source grow, or add a file; its name says where it begins."""
-        if self.method is None:
-            (self.folder / f"{self.samples.length:08}").write_text(str(by))
-        self.samples.length += by
-
-    async def keep_growing(self) -> None:
-        world, rng = self.world, self.random
-        while not world.quiet:
-            with trio.move_on_after(world.seconds * rng.choice((0.01, 0.1, 0.3)) * rng.random()):
-                await world.over.wait()
-            if self.samples.length < 400:
-                self.grow(rng.choice((1, 5, 40)))
-
-    async def keep_alive(self) -> None:
-        while not self.world.quiet:
-            process = self.world.process(f"ingester-{next(self.numbers)}")
-            await process.run(self.ingest)
-
-    async def ingest(self, process: Process) -> None:
-        world, rng = self.world, process.random
-        async with process.client() as client:
-            while not world.quiet:
-                try:
-                    await process.attempt(partial(self.run, process, client))
-                except FencedError as error:
-                    world.events.note(str(error)[:200])
-                except PravegaError as error:
-                    world.events.note(f"{type(error).__name__}: {error}"[:200])
-                    if isinstance(error, (*_NEVER, IngestError)):
-                        world.problem(f"{type(error).__name__}: {error}")
-                with trio.move_on_after(0.1 + world.pause(rng)):
-                    await world.over.wait()
-
-    async def ingest_once(self, process: Process) -> None:
-        async with process.client() as client:
-            await self.run(process, client)
-
-    async def run(self, process: Process, client: PravegaClient) -> None:
-        observer = partial(self.reached, process)
-        if self.method is None:
-            files = FileIngester(
-                client, STREAM, "sync", parse=self.samples.in_file, lease=self.lease, observer=observer
-            )
-            await files.run(self.folder)
-        else:
-            samples, method = self.samples, self.method
-            if isinstance(method, LengthBefore):
-                samples = samples.as_of_now()
-                method = LengthBefore(samples.length_from)
-            source = SourceIngester(
-                client, STREAM, "sync", method=method, lease=self.lease, observer=observer
-            )
-            await source.run(samples)
-
-    async def reached(self, process: Process, stage: Stage, record: IngestRecord) -> None:
-        world, rng = self.world, process.random
-        world.events.note(f"{process.name}: {stage.name} {record.title}")
-        if world.quiet:
-            return
-        if world.has("kill") and rng.random() < 0.02:
-            process.kill()
-            await trio.lowlevel.checkpoint()
-        elif rng.random() < self.stalls:
-            with trio.move_on_after(self.lease * rng.choice((0.1, 3.0)) * rng.random()):
-                await world.over.wait()
-
-    async def check(self, client: PravegaClient) -> None:
-        segments = await stored_events(client, STREAM)
-        found = [[int(event.split(b"|")[0]) for event in segment] for segment in segments]
-        for positions, segment in zip(found, segments, strict=True):
-            if positions != sorted(positions):
-                raise Failure(f"samples are not in order: {positions}")
-            if any(
-                self.samples.sample(each)[1] != event for each, event in zip(positions, segment, strict=True)
-            ):
-                raise Failure("a sample is not what was ingested")
-        everything = sorted(each for positions in found for each in positions)
-        if everything != list(range(self.samples.length)):
-            raise Failure(f"lost or doubled: {everything} of {self.samples.length}")
-        _check_no_transactions(self.world)
-
-
-def _check_no_transactions(world: World) -> None:
-    left = [name for name in world.cluster.store.segments if "#transaction." in name]
-    if left:
-        raise Failure(f"segments are left behind: {left}")

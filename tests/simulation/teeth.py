@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,7 +13,12 @@ from uuid import UUID
 import trio
 
 from pravega_wire.controller.client import ControllerClient
-from pravega_wire.errors import PravegaError, TableKeyBadVersionError
+from pravega_wire.errors import FencedError, PravegaError, TableKeyBadVersionError
+from pravega_wire.controller.types import TxnStatus
+from pravega_wire.ingest import engine
+from pravega_wire.ingest import state as ingest_state
+from pravega_wire.ingest.recovery import Action, decide
+from pravega_wire.ingest.state import IngestRecord, Phase
 from pravega_wire.protocol import append
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import Appends, Block, Resumed
@@ -33,6 +39,12 @@ from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.transaction import Transaction
 from pravega_wire.values.types import Revision
 from tests.simulation.network import SimulatedStream
+from spark_adapter.exactly_once import driver, ledger
+from spark_adapter.exactly_once.at_once import at_once
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.driver import BatchCommitter
+from spark_adapter.exactly_once.journal import Journal
+from spark_adapter.exactly_once.ledger import Done, Prepared, Preparing, TxnOutcome, encode_record, staging_id
 
 __all__ = ["TEETH", "Tooth", "planted", "tooth"]
 
@@ -392,4 +404,183 @@ def _cancelled_read_loses_bytes() -> Iterator[None]:
         return data
 
     with patch.object(ByteStreamReader, "_receive", receive):
+
+
+# --- the sink of Spark ------------------------------------------------------------------------------
+
+
+_PARTITIONS = "spark_adapter.writing.partition.PartitionWriter"
+# By its name, because importing it needs PySpark.
+
+
+@tooth("ledger of two", ("sink",))
+def _ledger_of_two() -> Iterator[None]:
+    """A driver whose record is refused appends it after what another driver has recorded meanwhile."""
+    append = Journal.append
+
+    def insist(
+        self: Journal, record: Preparing | Prepared | Done, before: Callable[[], Done] | None = None
+    ) -> bool:
+        while True:
+            try:
+                return append(self, record, before)
+            except FencedError:
+                self.refresh()
+
+    with patch.object(Journal, "append", insist):
+        yield
+
+
+def _stage_unrecorded(self: Any, client: Any, chunks: Iterable[Any]) -> AttemptResult:
+    from spark_adapter.writing import partition
+
+    task, rows, nbytes, found = partition._task(), 0, 0, {}
+    staging = staging_id(self.query, self.batch, self.txn, task.partitionId(), task.taskAttemptId())
+    record = ledger.Staging(
+        query=self.query, stream=str(self.stream), batch=self.batch, txn=self.txn,
+        session=self.session, staging=staging,
+    )  # fmt: skip
+    with client.staging(self.stream, self.txn).writer(staging) as writer:
+        for chunk in chunks:
+            writer.write_events(chunk.events, routing_keys=chunk.keys)
+            rows, nbytes = rows + len(chunk.events), nbytes + chunk.nbytes
+        found = writer.contents()
+        with client.revisioned_stream(self.ledger) as revisioned:
+            revisioned.write_unconditionally(encode_record(record))
+    return AttemptResult(task.partitionId(), staging, rows, nbytes, found)
+
+
+@tooth("staging recorded too late", ("sink",))
+def _staging_too_late() -> Iterator[None]:
+    """An attempt records its staging segments when it has written them: a killed one leaves them behind."""
+    with patch(f"{_PARTITIONS}._stage", _stage_unrecorded):
+        yield
+
+
+@tooth("claim not checked", ("sink",))
+def _claim_not_checked() -> Iterator[None]:
+    """An attempt does not look whether its batch was finished while it created its segments."""
+    with patch(f"{_PARTITIONS}._require_claim", lambda self, revisioned, record: None):
+        yield
+
+
+@tooth("prepared before merged", ("sink",))
+def _prepared_before_merged() -> Iterator[None]:
+    """PREPARED is recorded before the merge: a driver that finishes the batch commits nothing."""
+    merges: dict[int, Callable[[], Any]] = {}
+    commit = BatchCommitter._commit
+
+    def put_off(merge: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
+        merges[threading.get_ident()] = merge
+        return [{}, *at_once(*others)]
+
+    def merge_and_commit(self: BatchCommitter, prepared: Prepared) -> None:
+        merges.pop(threading.get_ident(), dict)()
+        commit(self, prepared)
+
+    with (
+        patch.object(driver, "at_once", put_off),
+        patch.object(BatchCommitter, "_check_merged", lambda self, txn, parts, merged: None),
+        patch.object(BatchCommitter, "_commit", merge_and_commit),
+    ):
+        yield
+
+
+@tooth("done before committed", ("sink",))
+def _done_before_committed() -> Iterator[None]:
+    """DONE is recorded before the commit: a driver that is killed in between loses the batch."""
+    finish, commit = BatchCommitter._finish, BatchCommitter._commit
+
+    def finish_first(self: BatchCommitter, prepared: Prepared, *, wait: bool) -> None:
+        finish(self, prepared, wait=False)
+        commit(self, prepared)
+
+    with (
+        patch.object(BatchCommitter, "_finish", finish_first),
+        patch.object(BatchCommitter, "_commit", lambda self, prepared: None),
+    ):
+        yield
+
+
+@tooth("replayed batch", ("sink",))
+def _replayed_batch() -> Iterator[None]:
+    """A batch that is PREPARED and committed is written again."""
+    outcomes: Mapping[str, TxnOutcome] = {"COMMITTED": TxnOutcome.REWRITE}
+    with patch.dict(ledger._OUTCOMES, outcomes):
+        yield
+
+
+@tooth("order of tasks", ("sink",))
+def _order_of_tasks() -> Iterator[None]:
+    """Partitions are merged in the order in which their tasks have ended."""
+
+    def unsorted(items: Iterable[Any], key: object = None) -> list[Any]:
+        return list(items) if key is not None else sorted(items)
+
+    with patch.object(driver, "sorted", unsorted, create=True):
+        yield
+
+
+@tooth("number of a batch", ("sink",))
+def _number_of_a_batch() -> Iterator[None]:
+    """A batch with the number of the last one counts as the same: rows of an older checkpoint are lost."""
+    with patch.object(ledger, "difference", lambda written, asked: None):
+        yield
+
+
+@tooth("lease of a killed driver", ("sink",))
+def _lease_of_a_killed_driver() -> Iterator[None]:
+    """A transaction whose claim is void is not ended, and what was staged for it is not deleted."""
+    with patch.object(BatchCommitter, "_end", lambda self, txn, until: False):
+        yield
+
+
+# --- ingestion --------------------------------------------------------------------------------------
+
+
+def _deciding(
+    phases: tuple[Phase, ...], statuses: tuple[TxnStatus, ...], action: Action
+) -> AbstractContextManager[Any]:
+    def wrong(phase: Phase, status: TxnStatus) -> Action:
+        return action if phase in phases and status in statuses else decide(phase, status)
+
+    return patch.object(engine, "decide", wrong)
+
+
+@tooth("half a part", ("ingest",))
+def _half_a_part() -> Iterator[None]:
+    """An open transaction is committed although no end record says that it is complete."""
+    with _deciding((Phase.BEGUN,), (TxnStatus.OPEN,), Action.COMMIT_AND_GO_ON):
+        yield
+
+
+@tooth("committing counts as open", ("ingest",))
+def _committing_counts_as_open() -> Iterator[None]:
+    """A part whose transaction is still COMMITTING is ingested again."""
+    with _deciding((Phase.BEGUN, Phase.ENDED), (TxnStatus.COMMITTING,), Action.REDO):
+        yield
+
+
+@tooth("two ingesters", ("ingest",))
+def _two_ingesters() -> Iterator[None]:
+    """An ingester records its part although another one has taken over."""
+
+    async def replace_record(self: ingest_state.Journal, record: IngestRecord) -> None:
+        await self._shared.update(lambda state: [record])
+        self.seen = record
+
+    async def check(self: ingest_state.Journal) -> None:
+        await self._shared.fetch_updates()
+
+    with (
+        patch.object(ingest_state.Journal, "replace", replace_record),
+        patch.object(ingest_state.Journal, "check", check),
+    ):
+        yield
+
+
+@tooth("end record left out", ("ingest",))
+def _end_record_left_out() -> Iterator[None]:
+    """An aborted transaction with an end record counts as committed."""
+    with _deciding((Phase.ENDED,), (TxnStatus.ABORTED, TxnStatus.ABORTING), Action.GO_ON):
         yield

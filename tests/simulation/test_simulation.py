@@ -57,7 +57,9 @@ def test_a_seed_is_one_run(workload: str) -> None:
     assert len({trace for _, trace, _ in runs[0]}) == 3
 
 
-@pytest.mark.parametrize("name", sorted(TEETH))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in TEETH if WORKLOADS.keys() >= {*TEETH[name].workloads})
+)
 def test_a_planted_defect_is_found(name: str) -> None:
     tooth = TEETH[name]
     with planted(name):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
-from tests.simulation import groups, sink, state, transactions, writers
+from tests.simulation import groups, ingestion, state, transactions, writers
 from tests.simulation.world import Workload
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
@@ -18,7 +19,11 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
         state.Synchronizers,
         state.Revisions,
         state.Bytes,
-        sink.Sink,
-        sink.Ingest,
+        ingestion.Ingest,
     )
 }
+
+if find_spec("pyspark") and find_spec("pyarrow"):
+    from tests.simulation.sink import Sink
+
+    WORKLOADS[Sink.name] = Sink
