@@ -36,6 +36,8 @@ _STORE = {
     "pravegaservice.service.published.host.nameOrIp": "127.0.0.1",
     "pravegaservice.dataLog.impl.name": "BOOKKEEPER",
     "pravegaservice.storage.impl.name": "FILESYSTEM",
+    # The default since 0.13. A store of 0.13 finds nothing that one with the former default has stored.
+    "pravegaservice.storage.layout": "CHUNKED_STORAGE",
     "pravegaservice.admin.gateway.enable": "false",
     "pravegaservice.cache.size.max": 512 << 20,
     "autoScale.security.auth.token.signingKey.basis": "secret",
@@ -178,7 +180,7 @@ def standalone(
         settings = log_dir / "standalone.properties"
         settings.touch(mode=0o600)
         settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
-        rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6, first=port)
+        rpc, store, zookeeper, gateway = free_ports(4, first=port)
         process = java_process(
             "standalone",
             "io.pravega.local.LocalPravegaEmulator",
@@ -187,9 +189,8 @@ def standalone(
                 "singlenode.controller.rpc.port": rpc,
                 "singlenode.segmentStore.port": store,
                 "singlenode.zk.port": zookeeper,
-                "singlenode.controller.rest.port": rest,
-                # This port is not documented, but the server binds it: two servers would collide.
-                "pravegaservice.rest.listener.port": store_rest,
+                # Nobody uses it, and before 0.12 that of the store has a port that cannot be chosen.
+                "singlenode.controller.rest.enable": "false",
                 "pravegaservice.admin.gateway.enable": "false",
                 "pravegaservice.admin.gateway.port": gateway,
                 "pravegaservice.cache.size.max": cache_bytes,
