@@ -13,8 +13,8 @@ from uuid import UUID
 import trio
 
 from pravega_wire.controller.client import ControllerClient
-from pravega_wire.errors import FencedError, PravegaError, TableKeyBadVersionError
 from pravega_wire.controller.types import TxnStatus
+from pravega_wire.errors import FencedError, PravegaError, TableKeyBadVersionError
 from pravega_wire.ingest import engine
 from pravega_wire.ingest import state as ingest_state
 from pravega_wire.ingest.recovery import Action, decide
@@ -38,13 +38,13 @@ from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.transaction import Transaction
 from pravega_wire.values.types import Revision
-from tests.simulation.network import SimulatedStream
 from spark_adapter.exactly_once import driver, ledger
 from spark_adapter.exactly_once.at_once import at_once
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchCommitter
 from spark_adapter.exactly_once.journal import Journal
 from spark_adapter.exactly_once.ledger import Done, Prepared, Preparing, TxnOutcome, encode_record, staging_id
+from tests.simulation.network import SimulatedStream
 
 __all__ = ["TEETH", "Tooth", "planted", "tooth"]
 
@@ -404,6 +404,7 @@ def _cancelled_read_loses_bytes() -> Iterator[None]:
         return data
 
     with patch.object(ByteStreamReader, "_receive", receive):
+        yield
 
 
 # --- the sink of Spark ------------------------------------------------------------------------------
