@@ -21,14 +21,11 @@ from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.state import IngestRecord, Phase
 from pravega_wire.protocol import append
 from pravega_wire.protocol import commands as c
-from pravega_wire.protocol.append import Appends, Block, Resumed
+from pravega_wire.protocol.append import Appends, Resumed
 from pravega_wire.protocol.group_state import CheckpointState, GroupState
-from pravega_wire.protocol.session import Session
 from pravega_wire.segment import table
-from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.metadata import SegmentMetadata
-from pravega_wire.segment.store import SegmentStores
 from pravega_wire.segment.table import Change, Next, Progress, TableSegment
 from pravega_wire.stream import routing
 from pravega_wire.stream.byte_stream import ByteStreamReader
@@ -87,17 +84,6 @@ def planted(name: str | None) -> AbstractContextManager[None]:
 # --- writers --------------------------------------------------------------------------------------
 
 
-@tooth("late block", ("writers",))
-def _late_block() -> Iterator[None]:
-    """A sealed segment is not asked once more for what came from a lost connection: it is stored twice."""
-
-    async def settle(self: SegmentAppender) -> None:
-        await trio.lowlevel.checkpoint()
-
-    with patch.object(SegmentAppender, "_settle_sealed", settle):
-        yield
-
-
 @tooth("set-up ignored", ("writers",))
 def _set_up_ignored() -> Iterator[None]:
     """After a lost connection everything is sent again, also what the store says it has."""
@@ -142,51 +128,10 @@ def _disorder() -> Iterator[None]:
         yield
 
 
-@tooth("torn batch", ("writers",))
-def _torn_batch() -> Iterator[None]:
-    """The events of a batch do not get a block of their own when it goes to a successor."""
-    real = Block.put
-
-    def put(self: Block[Any], *args: Any, **names: Any) -> None:
-        real(self, *args, **names)
-        self.atomic = False
-
-    with (
-        patch.object(Block, "put", put),
-        patch.object(Block, "atomic", property(lambda self: False, lambda self, value: None)),
-    ):
-        yield
-
-
-@tooth("silence unnoticed", ("writers", "groups"))
-def _silence() -> Iterator[None]:
-    """A connection on which nothing arrives is never given up."""
-    with patch.object(Session, "end_tick", lambda self, queued: None):
-        yield
-
-
-@tooth("old address", ("writers", "groups"))
-def _old_address() -> Iterator[None]:
-    """The address of a segment is not asked for again when its container has moved."""
-    with patch.object(SegmentStores, "forget", lambda self, target, failed=None: None):
-        yield
-
-
 @tooth("numbers not asked for", ("resumable",))
 def _numbers() -> Iterator[None]:
     """A resumed writer writes everything again, also what is stored."""
     with patch.object(ResumableWriter, "_is_stored", lambda self, number, place: False):
-        yield
-
-
-@tooth("end not recorded", ("resumable",))
-def _end_not_recorded() -> Iterator[None]:
-    """New segments do not record up to which number everything is stored."""
-
-    async def record(self: ResumableWriter[Any]) -> None:
-        await trio.lowlevel.checkpoint()
-
-    with patch.object(ResumableWriter, "_record_end", record):
         yield
 
 
@@ -201,19 +146,6 @@ def _unflushed() -> Iterator[None]:
         await trio.lowlevel.checkpoint()
 
     with patch.object(Transaction, "flush", flush):
-        yield
-
-
-@tooth("refused commit", ("transactions",))
-def _refused_commit() -> Iterator[None]:
-    """A commit that the controller has refused counts as done."""
-    real = ControllerClient.commit_transaction
-
-    async def commit(self: ControllerClient, *args: Any, **names: Any) -> bool:
-        await real(self, *args, **names)
-        return True
-
-    with patch.object(ControllerClient, "commit_transaction", commit):
         yield
 
 
