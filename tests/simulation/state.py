@@ -591,14 +591,14 @@ class Revisions(Sharing):
                                     )
 
     async def one_call(self, process: Process, log: RevisionedStream[bytes]) -> None:
-        kind = process.random.randrange(12)
+        kind = process.random.randrange(14)
         if kind < 5:
             await self.write(process, log)
         elif kind < 8:
             await self.read(process, log)
-        elif kind < 10:
+        elif kind < 12:
             await self.mark(process, log)
-        elif kind == 10:
+        elif kind == 12:
             await self.truncate(process, log)
         else:
             start = self.at(self.end)
@@ -675,7 +675,7 @@ class Revisions(Sharing):
             mark = await log.mark()
         marks.look(began, lambda state: state == (mark,), f"the mark is {mark}")
         free = [self.at(end) for _, end in self.acknowledged.values() if self.at(end) not in self.marked]
-        if rng.random() < 0.5 or not free:
+        if rng.random() < 0.2 or not free:
             return
         new = rng.choice(free)
         expected = rng.choice((None, *sorted(self.marked))) if rng.random() < 0.2 else mark

@@ -261,7 +261,7 @@ def _compacted_entries_not_located() -> Iterator[None]:
         yield
 
 
-@tooth("late repetition", ("tables",))
+@tooth("late repetition", ("tables",), seeds=(8225,))
 def _late_repetition() -> Iterator[None]:
     """What a lost connection has not sent arrives after it was sent again on another one."""
     with patch.object(SimulatedStream, "forget_unsent", lambda self: None):
@@ -293,7 +293,7 @@ def _update_of_a_stale_state() -> Iterator[None]:
         yield
 
 
-@tooth("moved mark denied", ("revisions",))
+@tooth("moved mark denied", ("revisions",), seeds=(109,))
 def _moved_mark_denied() -> Iterator[None]:
     """After a lost answer, the repetition's refusal is taken for that of the whole call."""
 
