@@ -99,6 +99,7 @@ __all__ = [
     "SegmentTruncatedError",
     "ServerEndedError",
     "ServerStartError",
+    "ServerTooOldError",
     "StreamChangingError",
     "StreamNotFoundError",
     "StreamNotSealedError",
@@ -315,6 +316,23 @@ class IncompatibleVersionError(ProtocolError):
 
 class UnexpectedReplyError(ProtocolError):
     """The peer sent a reply that does not match the request."""
+
+
+class ServerTooOldError(PravegaError):
+    """The server does not have what was asked for; nothing was done.
+
+    :ivar feature: what was asked for (str).
+    :ivar needed: the first version of Pravega that has it (str), such as ``"0.11"``.
+    :ivar found: the version of the server (str), as far as it tells; None if it does not.
+    """
+
+    def __init__(
+        self, message: str, *, feature: str, needed: str, found: str | None, **names: Unpack[Names]
+    ) -> None:
+        super().__init__(message, **names)
+        self.feature = feature
+        self.needed = needed
+        self.found = found
 
 
 # --- the network ----------------------------------------------------------------------------------

@@ -43,6 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "published jars, or in memory (default: the variable PRAVEGA_TEST_SERVER, else the first of the "
         "other three that is available)",
     )
+    parser.getgroup("pravega").addoption(
+        "--pravega-version",
+        metavar="VERSION",
+        help="the version of the servers of the fixtures pravega_server and pravega_cluster, such as 0.12.0, "
+        "from the published jars (default: the variable PRAVEGA_TEST_VERSION, else 0.13.0)",
+    )
     parser.addini(
         "pravega_server_memory",
         "heap size of the server of the fixture pravega_server, which keeps all data in memory",
@@ -54,9 +60,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
     """Provide a standalone server for the whole test session.
 
-    pytest's option ``--pravega-server`` selects its kind. Its heap size is pytest's setting
-    ``pravega_server_memory`` (default 2g). If the server cannot be started, the tests fail with a message
-    that says what to do; they are never skipped.
+    pytest's option ``--pravega-server`` selects its kind, and ``--pravega-version`` its version. Its heap
+    size is pytest's setting ``pravega_server_memory`` (default 2g). If the server cannot be started, the
+    tests fail with a message that says what to do; they are never skipped.
 
     Example::
 
@@ -73,6 +79,7 @@ def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
         request,
         standalone(
             kind=request.config.getoption("--pravega-server"),
+            version=request.config.getoption("--pravega-version"),
             memory=request.config.getini("pravega_server_memory"),
         ),
     )
@@ -99,7 +106,7 @@ def pravega_cluster(request: pytest.FixtureRequest) -> Iterator[PravegaCluster]:
     """
     from pravega_wire.testing.server import cluster
 
-    yield from _started(request, cluster())
+    yield from _started(request, cluster(version=request.config.getoption("--pravega-version")))
 
 
 @pytest.fixture(scope="session")

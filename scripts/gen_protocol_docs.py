@@ -63,7 +63,7 @@ def descriptions(source: str) -> dict[str, dict[str, str]]:
 
 
 def render() -> str:
-    from pravega_wire.protocol.commands import COMMANDS, field_specs
+    from pravega_wire.protocol.commands import COMMANDS, RELEASES, field_specs
 
     texts = descriptions(SOURCE.read_text())
     rows, sections = [], []
@@ -76,10 +76,11 @@ def render() -> str:
             raise SystemExit(f"{name} in {SOURCE}: no description below {', '.join(missing)}")
         fields = [f"`{_field(each.name, each.kind, each.optional, each.default)}`" for each in specs]
         rows.append(f"| {code} | [{name}](#{name.lower()}) | {command.DIRECTION} | {', '.join(fields)} |")
+        since = f", since {RELEASES[command.SINCE][0]}" if command.SINCE else ""
         section = [
             f"### {name}",
             "",
-            f"Code {code}, {SENDERS[command.DIRECTION]}. {_markdown(command.__doc__ or '')}",
+            f"Code {code}, {SENDERS[command.DIRECTION]}{since}. {_markdown(command.__doc__ or '')}",
             "",
         ]
         if specs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     trio.run(run)
     return True
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test with the marker ``needs`` is skipped on a server that is older than it says."""
+    version = item.config.getoption("--pravega-version") or os.environ.get("PRAVEGA_TEST_VERSION")
+    for marker in item.iter_markers("needs"):
+        needed, feature = marker.args
+        if version and numbers(version) < numbers(needed):
+            pytest.skip(f"Pravega {version} lacks what {needed} has: {feature}")
+
+
+def numbers(version: str) -> list[int]:
+    """A version to compare: ``"0.11"`` as ``[0, 11]``."""
+    return [int(each) for each in version.split(".")]
 
 
 @pytest.fixture

@@ -11,14 +11,18 @@ import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 
 import trio
 
 from pravega_wire.aio.ahead import ReadAhead
-from pravega_wire.aio.portal import Line, Portal, crossing, uninterrupted
+from pravega_wire.aio.portal import Line, Portal, Shared, crossing, uninterrupted
+from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.metrics import WriterMetrics
+from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
@@ -42,6 +46,7 @@ from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_serializer
 from pravega_wire.support.environment import environment
 from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
+from pravega_wire.threads.outbox import Outbox, Promise
 from pravega_wire.threads.portal import Held, shown_as
 from pravega_wire.transport.limits import is_hurried
 from pravega_wire.values.cuts import Bound
@@ -77,6 +82,9 @@ T = TypeVar("T")
 
 _PULL_SECONDS: Final = 0.005
 """The longest time that an iterable may keep other tasks from running."""
+
+_UNINTERRUPTED_EVENTS: Final = 100
+"""The most single events that are accepted without letting other tasks run."""
 
 
 async def opened_client(*args: Any, **kwargs: Any) -> tuple[Portal, Held[twin.PravegaClient]]:
@@ -168,10 +176,10 @@ class Ack:
             await ack
     """
 
-    def __init__(self, line: Line, *acks: AsyncAck) -> None:
-        # The writer's line: closing the writer also ends waiting.
-        self._portal = line
+    def __init__(self, line: Line, *acks: AsyncAck | Promise) -> None:
         self._acks = acks
+        # The writer's line: closing the writer also ends waiting.
+        self._stored = Shared(line, partial(_wait_for_all, acks))
 
     def __repr__(self) -> str:
         if self.error is not None:
@@ -201,10 +209,10 @@ class Ack:
         if self.done and self.error is None:
             await asyncio.sleep(0)
             return
-        await self._portal.run(_wait_for_all, self._acks)
+        await self._stored.wait()
 
 
-async def _wait_for_all(acks: Sequence[AsyncAck]) -> None:
+async def _wait_for_all(acks: Sequence[AsyncAck | Promise]) -> None:
     for each in acks:
         await each.wait()
     if not acks:
@@ -224,15 +232,77 @@ class _WriterBase(Handle):
         super().__init__(portal, twin)
         self._placing = Placing() if placing is None else placing
         self._to_bytes = to_bytes
+        self._outbox: Outbox[Ack] = Outbox(
+            self._portal.crossing.thread,
+            str(twin.stream),
+            twin.write_events,
+            self._counted,
+            partial(Ack, self._portal),
+        )
+        self._since_yield = 0
+        # What tasks wait for that have found no room.
+        self._room: tuple[Promise, Shared] | None = None
+
+    def _counted(self) -> tuple[int, int]:
+        """The writer's counts of the events that it was given."""
+        return self._twin.events_written, self._twin.bytes_written
+
+    def _ready(self) -> bool:
+        """Whether the writer takes events."""
+        return self._twin._error is None and bool(self._twin._routes)
+
+    async def _call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        # Events that were written one by one come first.
+        return await self._portal.run(self._outbox.after(function), *args, **kwargs)
+
+    async def _finish(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        await super()._finish(self._outbox.ending(function), *args)
+
+    async def _leave(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            await self._finish(self._twin.__aexit__, kind, error, trace)
+        else:
+            # The fate of the events does not matter.
+            await super()._finish(self._twin.__aexit__, kind, error, trace)
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         await self._finish(function, *args)
 
-    async def _write_event(self, event: Any, routing_key: str | None = None) -> tuple[AsyncAck]:
-        """Each call crosses between threads: for many events prefer :meth:`write_events`."""
+    async def _write_event(self, event: Any, routing_key: str | None = None) -> Ack:
+        """The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error. If this call is cancelled
+        while it waits for room, the event stays queued and may be stored.
+        """
         if self._to_bytes is not None:
             event = self._to_bytes(event)
-        return (await self._call(self._twin.write_event, event, self._placing.key(routing_key)),)
+        placing, outbox = self._placing, self._outbox
+        key = routing_key if placing.as_given else placing.key(routing_key)
+        ack = outbox.put(event, key) if self._portal.crossing.here() and self._ready() else None
+        if ack is not None and outbox.full is None and self._since_yield < _UNINTERRUPTED_EVENTS:
+            self._since_yield += 1
+            return ack
+        self._since_yield = 0
+        return await self._put_slowly(ack, event, key)
+
+    async def _put_slowly(self, ack: Ack | None, event: bytes, key: str | None) -> Ack:
+        """Wait for room or let other tasks run, or write an event that the outbox has not accepted.
+
+        :param ack: what the outbox returned.
+        """
+        outbox = self._outbox
+        if ack is None:
+            return Ack(
+                self._portal, await self._portal.run(outbox.writing(self._twin.write_event), event, key)
+            )
+        full = outbox.full
+        if full is None:
+            await asyncio.sleep(0)
+            return ack
+        if self._room is None or self._room[0] is not full:
+            self._room = full, Shared(self._portal, partial(outbox.handed, full))
+        await self._room[1].wait()
+        return ack
 
     async def _write_events(
         self, events: Iterable[Any], routing_keys: Iterable[str | None] | str | None = None
@@ -251,7 +321,7 @@ class _WriterBase(Handle):
             keys = keys if plain_keys(keys) else list(keys)
             write = self._placing.of_array(write, events, keys)
         if is_plain(events) and plain_keys(keys):
-            return (await self._call(write, events, keys),)
+            return (await self._portal.run(self._outbox.writing(write), events, keys),)
         one_key = keys if isinstance(keys, str) else None
         feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
         acks: list[AsyncAck] = []
@@ -262,7 +332,7 @@ class _WriterBase(Handle):
             except Exception as error:
                 # Events that the iterable returned before it raised are written.
                 failure = error
-            await self._call(feed.take, write, acks)
+            await self._portal.run(self._outbox.writing(feed.take), write, acks)
             if failure is not None:
                 raise failure
         return tuple(acks)
@@ -272,28 +342,53 @@ class RoutedWriterBase(_WriterBase):
     """The base of event writers and staging writers."""
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        await self._finish_writing(self._twin.outstanding_bytes, function, *args)
+        await self._finish_writing(self._outstanding_bytes, function, *args)
 
     async def _write_batch(self, events: Iterable[Any], routing_key: str | None = None) -> tuple[AsyncAck]:
         check_iterable("events", events, str(self._twin.stream))
         if self._to_bytes is not None:
             events = serialized(events, None, self._to_bytes, str(self._twin.stream))
         key = self._placing.key(routing_key)
-        return (await self._call(self._twin.write_batch, list(events), key),)
+        writing = self._outbox.writing(self._twin.write_batch)
+        return (await self._portal.run(writing, list(events), key),)
+
+    @property
+    def _events_written(self) -> int:
+        return self._outbox.unwritten()[0] + int(self._twin.events_written)
+
+    @property
+    def _bytes_written(self) -> int:
+        return self._outbox.unwritten()[1] + int(self._twin.bytes_written)
+
+    @property
+    def _outstanding_bytes(self) -> int:
+        events, size = self._outbox.unwritten()
+        return HEADER_BYTES * events + size + int(self._twin.outstanding_bytes)
+
+    def _metrics(self) -> WriterMetrics:
+        return self._outbox.counted(self._twin.metrics())
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._call(self._twin.__aenter__)
+        await self._portal.run(self._twin.__aenter__)
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await self._finish(self._twin.__aexit__, kind, error, trace)
+        await self._leave(kind, error, trace)
 
 
 class ResumableWriterBase(RoutedWriterBase):
     """The base of resumable writers."""
+
+    def _counted(self) -> tuple[int, int]:
+        # Events that are already stored are not written, but they have numbers.
+        return self._twin.next_event_number, self._twin.bytes_written
+
+    @property
+    def _next_event_number(self) -> int:
+        return self._outbox.unwritten()[0] + int(self._twin.next_event_number)
 
     def _last_stored_of(self, routing_key: str) -> int:
         key = self._placing.key(routing_key)
@@ -304,11 +399,31 @@ class ResumableWriterBase(RoutedWriterBase):
 class TransactionBase(_WriterBase):
     """The base of transactions."""
 
+    def _ready(self) -> bool:
+        twin: AsyncTransaction = self._twin
+        writer = twin._writer
+        return twin._open and twin._lost is None and writer is not None and writer._error is None
+
+    def _counted(self) -> tuple[int, int]:
+        writer = self._twin._writer
+        return (0, 0) if writer is None else (writer.events_written, writer.bytes_written)
+
+    def _metrics(self) -> WriterMetrics:
+        return self._outbox.counted(self._twin.metrics())
+
+    async def _abort(self) -> None:
+        # The fate of the events does not matter.
+        await self._portal.run(self._twin.abort)
+
+    async def _status(self) -> TxnStatus:
+        status: TxnStatus = await self._portal.run(self._twin.status)
+        return status
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await self._finish(self._twin.__aexit__, kind, error, trace)
+        await self._leave(kind, error, trace)
 
 
 class ByteStreamWriterBase(Handle):

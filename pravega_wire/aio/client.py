@@ -227,6 +227,7 @@ class PravegaClient(PravegaClientBase):
         :param recursive: also delete every stream, reader group and table in the scope.
         :raises ScopeNotEmptyError: the scope is not empty and ``recursive`` is false. The scope is unchanged.
         :raises ScopeBrokenError: the controller makes no progress in deleting the scope's contents.
+        :raises ServerTooOldError: ``recursive`` is true, and the server is older than 0.11.
         """
         return await self._call(self._twin.delete_scope, scope, recursive=recursive)
 
@@ -449,7 +450,8 @@ class PravegaClient(PravegaClientBase):
             controller makes watermarks. None leaves that to :meth:`EventWriter.note_time`.
         :param large_events: also accept events over 8 MiB, up to 2 GiB. Each of them is written to a segment
             of its own and merged when it is complete, so readers see all of it or nothing. Writing one
-            returns after it is stored.
+            returns after it is stored. On a server older than 0.11 it raises
+            :class:`~pravega_wire.errors.ServerTooOldError`.
         """
         return EventWriter(
             self._portal,
@@ -644,6 +646,8 @@ class PravegaClient(PravegaClientBase):
 
         It remembers at most 500. A 0.13.0 server forgets all of them once transactions of a second stream
         have ended. If you know a transaction's id, use :meth:`transaction_status` instead.
+
+        :raises ServerTooOldError: the server is older than 0.12.
         """
         return await self._call(self._twin.completed_transactions, stream)
 
@@ -1147,12 +1151,12 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
     @property
     def events_written(self) -> int:
         """Number of events accepted so far."""
-        return self._twin.events_written
+        return self._events_written
 
     @property
     def bytes_written(self) -> int:
         """Total payload size of the events accepted so far, in bytes."""
-        return self._twin.bytes_written
+        return self._bytes_written
 
     @property
     def segments(self) -> list[str]:
@@ -1165,7 +1169,10 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
         Events with the same routing key are stored in the order of these calls. The call waits only while
         more than ``max_outstanding_bytes`` are unacknowledged.
 
-        Each call crosses between threads: for many events prefer :meth:`write_events`.
+        The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error. If this call is cancelled
+        while it waits for room, the event stays queued and may be stored.
 
         :param event: the payload, at most 8 MiB, or a value for the writer's serializer. A ``bytearray`` or
             ``memoryview`` is copied.
@@ -1175,7 +1182,7 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
         :raises EventTooLargeError: the event is over the limit. Nothing was written.
         :raises PravegaError: the writer has failed, for the reason given in the error.
         """
-        return Ack(self._portal, *(await self._write_event(event, routing_key)))
+        return await self._write_event(event, routing_key)
 
     async def write_events(
         self, events: Iterable[Value], routing_keys: Iterable[str | None] | str | None = None
@@ -1225,7 +1232,7 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
     @property
     def outstanding_bytes(self) -> int:
         """Unacknowledged bytes, event headers included."""
-        return self._twin.outstanding_bytes
+        return self._outstanding_bytes
 
     @property
     def failed_or_waiting(self) -> bool:
@@ -1234,7 +1241,7 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
 
     def metrics(self) -> WriterMetrics:
         """Return the counters and latencies since the writer was opened."""
-        return self._twin.metrics()
+        return self._metrics()
 
     @property
     def events_acknowledged(self) -> int:
@@ -1322,7 +1329,7 @@ class ResumableWriter(EventWriter[Value], ResumableWriterBase):
     @property
     def next_event_number(self) -> int:
         """The number of the next event. The first event of a sequence has number 1."""
-        return self._twin.next_event_number
+        return self._next_event_number
 
     @property
     def events_skipped(self) -> int:
@@ -1356,9 +1363,12 @@ class ResumableWriter(EventWriter[Value], ResumableWriterBase):
     async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event under the next number; see :meth:`EventWriter.write_event`.
 
-        Each call crosses between threads: for many events prefer :meth:`write_events`.
+        The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error. If this call is cancelled
+        while it waits for room, the event stays queued and may be stored.
         """
-        return Ack(self._portal, *(await self._write_event(event, routing_key)))
+        return await self._write_event(event, routing_key)
 
     async def write_batch(self, events: Iterable[Value], routing_key: str | None = None) -> Ack:
         """Append several events atomically, each with its own number; see :meth:`EventWriter.write_batch`."""
@@ -1424,11 +1434,14 @@ class Transaction(TransactionBase, Generic[Value]):
 
         Events without a key all go to one segment.
 
-        Each call crosses between threads: for many events prefer :meth:`write_events`.
+        The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error. If this call is cancelled
+        while it waits for room, the event stays queued and may be stored.
 
         :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
         """
-        return Ack(self._portal, *(await self._write_event(event, routing_key)))
+        return await self._write_event(event, routing_key)
 
     async def write_events(
         self, events: Iterable[Value], routing_keys: Iterable[str | None] | str | None = None
@@ -1456,7 +1469,7 @@ class Transaction(TransactionBase, Generic[Value]):
 
     def metrics(self) -> WriterMetrics:
         """Return the counters of events written through this object, whether they are committed or not."""
-        return self._twin.metrics()
+        return self._metrics()
 
     async def commit(self, timestamp: int | None = None, *, writer_id: UUID | None = None) -> None:
         """Flush, then make the events visible together. Returns when the controller has recorded the commit.
@@ -1491,11 +1504,11 @@ class Transaction(TransactionBase, Generic[Value]):
 
         :raises TransactionNotOpenError: the transaction is committed.
         """
-        await self._call(self._twin.abort)
+        return await self._abort()
 
     async def status(self) -> TxnStatus:
         """Return the present state of the transaction."""
-        return await self._call(self._twin.status)
+        return await self._status()
 
     async def wait_committed(self) -> None:
         """Wait until readers see the events.

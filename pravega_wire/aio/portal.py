@@ -18,7 +18,7 @@ from pravega_wire.support.nurseries import without_cancelled
 from pravega_wire.threads import portal as threads
 from pravega_wire.threads.portal import Held, Opened, for_threads
 
-__all__ = ["Call", "Line", "Portal", "crossing", "uninterrupted"]
+__all__ = ["Call", "Line", "Portal", "Shared", "crossing", "uninterrupted"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,12 +59,14 @@ class Call(Generic[R]):
     """
 
     __slots__ = (
-        "__weakref__", "_context", "_error", "_portal", "_result", "_waiter", "ended", "scope", "why",
+        "__weakref__", "_context", "_error", "_joined", "_portal", "_result", "_waiter", "ended", "scope",
+        "why",
     )  # fmt: skip
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
         self._waiter: asyncio.Future[None] = portal.loop.create_future()
+        self._joined: list[asyncio.Future[None]] = []
         self._context = contextvars.copy_context()
         self._result: Any = _MISSING
         self._error: BaseException | None = None
@@ -129,9 +131,19 @@ class Call(Generic[R]):
     # --- in the event loop ----------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Wake the task that waits for the call."""
+        """Wake the tasks that wait for the call."""
         if not self._waiter.done():
             self._waiter.set_result(None)
+        if self.ended:
+            for waiter in self._joined:
+                if waiter.done():
+                    # Its task was cancelled.
+                    continue
+                if self._error is None:
+                    waiter.set_result(None)
+                else:
+                    waiter.set_exception(self._error)
+            self._joined.clear()
 
     def waiter(self) -> asyncio.Future[None]:
         """A future that is done at the next :meth:`wake`, at the latest at the end of the call.
@@ -140,6 +152,15 @@ class Call(Generic[R]):
         """
         self._waiter = self._portal.loop.create_future()
         return self._waiter
+
+    def joined(self) -> asyncio.Future[None]:
+        """A future that is done when the call has ended, for one of several tasks that wait for it.
+
+        Cancelling it has no effect on the call. The call must not have ended before.
+        """
+        waiter: asyncio.Future[None] = self._portal.loop.create_future()
+        self._joined.append(waiter)
+        return waiter
 
     @property
     def succeeded(self) -> bool:
@@ -231,6 +252,10 @@ class Portal:
             if not self.loop.is_closed():
                 raise
             raise ClosedError("the event loop of the client is closed") from error
+
+    def here(self) -> bool:
+        """Whether the calling code runs in the client's event loop."""
+        return asyncio._get_running_loop() is self.loop
 
     def check(self) -> None:
         """Check that the calling process and event loop may use the client.
@@ -444,6 +469,30 @@ class Line(threads.Line):
                 result: R = kept.pop()
                 return result
         return await self.crossing.carry_out(self, kept, function, args, {})
+
+
+class Shared:
+    """Something to wait for in the client's thread. However many tasks wait for it, it is one call there.
+
+    :param line: the line of the object. Closing the object ends waiting.
+    :param wait: waits in the client's thread.
+    """
+
+    __slots__ = ("_call", "_line", "_wait")
+
+    def __init__(self, line: Line, wait: Callable[[], Awaitable[None]]) -> None:
+        self._line = line
+        self._wait = wait
+        self._call: Call[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait for it. Cancelling this has no effect on other tasks that do."""
+        self._line.crossing.check()
+        call = self._call
+        if call is None or call.ended:
+            call = self._call = self._line.crossing.launch(self._line, self._wait)
+        # If the call ends in this moment, the event loop hears of that only after this task waits.
+        await call.joined()
 
 
 async def crossing(line: Line, items: Any) -> AsyncGenerator[Any, None]:

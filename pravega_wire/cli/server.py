@@ -22,6 +22,9 @@ USUAL_PORT: Final = 9090
 # Where clients of Pravega look for a controller when nothing is set.
 
 
+_VERSION_HELP: Final = "version of the server, such as 0.12.0 (default 0.13.0; needs the jars)"
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
@@ -56,6 +59,8 @@ def command_line() -> argparse.ArgumentParser:
         "--auth", action="store_true", help="demand credentials, those of a new account (needs the jars)"
     )
     many = commands.add_parser("cluster", help="start separate processes that keep data on disk")
+    for each in (one, many):
+        each.add_argument("--pravega-version", metavar="VERSION", help=_VERSION_HELP)
     many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
     many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
     many.add_argument("--auth", action="store_true", help="demand credentials, those of a new account")
@@ -65,7 +70,8 @@ def command_line() -> argparse.ArgumentParser:
         type=int,
         help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free port if that is in use)",
     )
-    commands.add_parser("fetch", help="download the jars and do not start a server")
+    load = commands.add_parser("fetch", help="download the jars and do not start a server")
+    load.add_argument("--pravega-version", metavar="VERSION", help=_VERSION_HELP)
     return parser
 
 
@@ -74,21 +80,21 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:
         ending.begin()
     arguments = command_line().parse_args(argv)
-    from pravega_wire.testing.jars import fetch
+    from pravega_wire.testing.jars import chosen_version, fetch
     from pravega_wire.testing.server import choose_kind, cluster, standalone
 
     ending.raising()
     signal.signal(signal.SIGTERM, _stop)
     try:
         if arguments.command == "fetch":
-            print(fetch())
+            print(fetch(chosen_version(arguments.pravega_version)))
             return 0
         if arguments.command == "memory":
             with standalone(kind="memory", port=_port(arguments.port)) as server:
                 return _serve(server)
         if arguments.command == "standalone":
             kind = choose_kind(arguments.kind)
-            if arguments.kind is None and (arguments.tls or arguments.auth):
+            if arguments.kind is None and (arguments.tls or arguments.auth or arguments.pravega_version):
                 # What the server at an address does was decided when it was started.
                 kind = "jars"
             if kind == "address" and arguments.kind is None:
@@ -97,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
                 _say("starting ...")
             with standalone(
                 kind=kind,
+                version=arguments.pravega_version,
                 memory=arguments.memory,
                 tls=arguments.tls,
                 auth=arguments.auth,
@@ -105,7 +112,12 @@ def main(argv: list[str] | None = None) -> int:
             ) as server:
                 return _serve(server)
         _say("starting ...")
-        with cluster(segment_stores=arguments.stores, memory=arguments.memory, auth=arguments.auth) as server:
+        with cluster(
+            version=arguments.pravega_version,
+            segment_stores=arguments.stores,
+            memory=arguments.memory,
+            auth=arguments.auth,
+        ) as server:
             return _serve(server)
     except ServerStartError as error:
         _say(f"error: {error}")

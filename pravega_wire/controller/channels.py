@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 from google.protobuf.message import DecodeError as ProtobufDecodeError
@@ -26,6 +26,7 @@ from pravega_wire.errors import (
     HostNotFoundError,
     PravegaError,
     PravegaTimeoutError,
+    ServerTooOldError,
     TransportError,
     WrongProtocolError,
 )
@@ -47,6 +48,15 @@ __all__ = ["Channels"]
 M = TypeVar("M", bound=Message)
 
 _SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
+# The first version of Pravega that has a call, where that is not the oldest one.
+_SINCE: Final[Mapping[str, str]] = {
+    "getStreamConfiguration": "0.10",
+    "getKeyValueTableConfiguration": "0.10",
+    "listStreamsInScopeForTag": "0.10",
+    "deleteScopeRecursive": "0.11",
+    "listCompletedTransactions": "0.12",
+}
+
 _DISCOVERY_SECONDS = 120.0
 _FIRST_CONTACT_SECONDS = 10.0
 
@@ -200,6 +210,15 @@ class Channels:
         if result.unprocessed and not channel.usable:
             # A single refused call does not mean that the connection is unusable.
             self._connections.drop(channel)
+        if result.code is StatusCode.UNIMPLEMENTED and rpc in _SINCE:
+            raise ServerTooOldError(
+                f"controller call {rpc} for {about} needs Pravega {_SINCE[rpc]} or newer: {channel.host} "
+                "does not know it",
+                feature=rpc,
+                needed=_SINCE[rpc],
+                found=None,
+                host=channel.host,
+            )
         # Controllers repeat the headers of a call that they refuse, and their error texts may quote them.
         text = without_secrets(result.text, secrets_of(header))
         said = f"{about}: {text}" if text else about

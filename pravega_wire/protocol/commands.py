@@ -10,13 +10,17 @@ Defined by ``io.pravega.shared.protocol.netty.WireCommands``, 0.13.0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, get_type_hints
 from uuid import UUID
 
 __all__ = [
     "COMMANDS",
     "FAILURES",
+    "RELEASES",
+    "WIRE_VERSION_HIGH",
+    "WIRE_VERSION_LOW",
     "AppendBlock",
     "AppendBlockEnd",
     "AppendSetup",
@@ -197,11 +201,13 @@ class Command:
 
     :cvar CODE: the command code.
     :cvar DIRECTION: who sends it: ``C`` the client, ``S`` the server, or both.
+    :cvar SINCE: the wire version of the first store that knows it, as far as it can be told by that.
     """
 
     __slots__ = ()
     CODE: ClassVar[int]
     DIRECTION: ClassVar[str]
+    SINCE: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +228,15 @@ class FieldSpec:
 
 WIRE_VERSION_HIGH = 16
 WIRE_VERSION_LOW = 5
+
+RELEASES: Final[Mapping[int, tuple[str, ...]]] = {
+    11: ("0.9",),
+    14: ("0.10",),
+    15: ("0.11", "0.12"),
+    16: ("0.13",),
+    17: ("0.14",),
+}
+"""The releases of Pravega whose stores speak up to each wire version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +281,7 @@ class FlushToStorage(Command):
 
     CODE: ClassVar[int] = -3
     DIRECTION: ClassVar[str] = "C"
+    SINCE: ClassVar[int] = 14
 
     container_id: I32
     """Segment container, from 0."""
@@ -842,6 +858,7 @@ class CreateTransientSegment(Command):
 
     CODE: ClassVar[int] = 40
     DIRECTION: ClassVar[str] = "C"
+    SINCE: ClassVar[int] = 15
 
     request_id: I64
     """Chosen by the client; the reply repeats it."""
@@ -1082,6 +1099,7 @@ class GetTableSegmentInfo(Command):
 
     CODE: ClassVar[int] = 68
     DIRECTION: ClassVar[str] = "C"
+    SINCE: ClassVar[int] = 14
 
     request_id: I64
     """Chosen by the client; the reply repeats it."""
@@ -1495,6 +1513,7 @@ class MergeSegmentsBatch(Command):
 
     CODE: ClassVar[int] = 90
     DIRECTION: ClassVar[str] = "C"
+    SINCE: ClassVar[int] = 15
 
     request_id: I64
     """Chosen by the client; the reply repeats it."""

@@ -57,6 +57,7 @@ __all__ = [
     "GroupMember",
     "LoadConfig",
     "Publish",
+    "cancel_checkpoints",
     "completed_cut",
     "cuts_of",
     "end_offsets",
@@ -269,6 +270,18 @@ def withdraw_checkpoint(checkpoint: str) -> Generate:
         return [replace(state, checkpoints=checkpoints.withdrawn(checkpoint)).compacted()]
 
     return generate
+
+
+def cancel_checkpoints(state: GroupState) -> Sequence[GroupUpdate]:
+    """Return the update that cancels all incomplete checkpoints; they keep their names.
+
+    RemoveOutstandingCheckpoints says the same, but readers of the Java client before 0.13 fail when they
+    find it. So it is a whole state, as in :func:`withdraw_checkpoint`.
+    """
+    checkpoints = state.checkpoints
+    if not checkpoints.outstanding:
+        return []
+    return [replace(state, checkpoints=checkpoints.without_outstanding()).compacted()]
 
 
 # --- the algorithm --------------------------------------------------------------------------------

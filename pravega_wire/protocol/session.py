@@ -9,28 +9,32 @@ event loop, a record of bytes or a fuzzer can drive it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Generic, NoReturn, TypeVar
 
 from pravega_wire.errors import (
     ConnectionLostError,
     IncompatibleVersionError,
     PravegaError,
+    ServerTooOldError,
     TokenExpiredError,
     TruncatedInputError,
 )
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import (
+    RELEASES,
     WIRE_VERSION_HIGH,
     WIRE_VERSION_LOW,
     AuthTokenCheckFailed,
     Command,
     Hello,
+    InvalidEventNumber,
     KeepAlive,
     reply_request_id,
 )
 from pravega_wire.protocol.frames import FrameDecoder
 
-__all__ = ["GREETING", "KEEPALIVE", "TICKS_OF_SILENCE", "RequestIds", "Session", "senseless"]
+__all__ = ["GREETING", "KEEPALIVE", "TICKS_OF_SILENCE", "Features", "RequestIds", "Session", "senseless"]
 
 GREETING: Final = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
 """The first bytes of a connection, from either side."""
@@ -44,10 +48,51 @@ A store echoes each keep-alive, so a store that sends nothing at all for that lo
 keep-alive is sent after one tick.
 """
 
+_EVENT_NUMBER_LAST: Final = 16
+# The wire version since which InvalidEventNumber has a request id, in the place of the event number.
+
 _SEQUENCE_MASK: Final = 0x0FFFFFFF
 _MAX_FLOW_ID: Final = 0x7FFFFFFF
 
 F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a store can do, as its greeting tells.
+
+    Stores accept clients of every version, and close the connection on a command that they do not know.
+
+    :ivar host: ``host:port`` of the store.
+    :ivar low: the lowest wire version that it accepts.
+    :ivar high: the highest wire version that it speaks.
+    """
+
+    host: str
+    low: int
+    high: int
+
+    @property
+    def release(self) -> str:
+        """The version of Pravega, such as ``"0.11 or 0.12"``."""
+        known = RELEASES.get(self.high)
+        return " or ".join(known) if known else f"unknown (wire version {self.high})"
+
+    def check(self, command: type[Command], doing: str) -> None:
+        """Check that the store knows a command.
+
+        :param doing: what is being done by it, for the message ("writing an event over 8 MiB to s/t").
+        :raises ServerTooOldError: it does not.
+        """
+        if self.high < command.SINCE:
+            needed = RELEASES[command.SINCE][0]
+            raise ServerTooOldError(
+                f"{doing} needs Pravega {needed} or newer: {self.host} is {self.release}",
+                feature=doing,
+                needed=needed,
+                found=self.release,
+                host=self.host,
+            )
 
 
 class RequestIds:
@@ -85,11 +130,11 @@ class Session(Generic[F]):
     :ivar flows: the object of each open flow, by the flow's number.
     :ivar moved: whether bytes were received, or accepted by the peer, in this tick. The caller sets it for
         the latter.
-    :ivar versions: the lowest and the highest wire version of the store; None before its greeting.
+    :ivar features: what the store can do; None before its greeting.
     """
 
     __slots__ = (
-        "_decoder", "_host", "_next_flow_id", "_silence", "_silent_ticks", "flows", "moved", "versions",
+        "_decoder", "_host", "_next_flow_id", "_silence", "_silent_ticks", "features", "flows", "moved",
     )  # fmt: skip
 
     def __init__(self, host: str, silence: float, decoder: FrameDecoder | None = None) -> None:
@@ -100,7 +145,7 @@ class Session(Generic[F]):
         self._silent_ticks = 0
         self.flows: dict[int, F] = {}
         self.moved = True
-        self.versions: tuple[int, int] | None = None
+        self.features: Features | None = None
 
     # --- flows ----------------------------------------------------------------------------------
 
@@ -144,11 +189,13 @@ class Session(Generic[F]):
             if kind is Hello:
                 self._check_version(reply)
                 continue
+            if kind is InvalidEventNumber and self.features and self.features.high < _EVENT_NUMBER_LAST:
+                reply = _before_13(reply)
             yield reply
 
     def _check_version(self, hello: Command) -> None:
         assert isinstance(hello, Hello)
-        self.versions = hello.low_version, hello.high_version
+        self.features = Features(self._host, hello.low_version, hello.high_version)
         if hello.low_version > WIRE_VERSION_HIGH or hello.high_version < WIRE_VERSION_LOW:
             raise IncompatibleVersionError(
                 f"{self._host} supports wire versions {hello.low_version} to {hello.high_version}, and "
@@ -160,7 +207,15 @@ class Session(Generic[F]):
         """Check a reply that matches no request: a late reply to a cancelled request, or a refused read.
 
         :raises TokenExpiredError: a read was refused because of its token.
+        :raises ConnectionLostError: a store before 0.13 refused an append, without saying which request's.
         """
+        if type(reply) is InvalidEventNumber and reply.request_id < 0:
+            # It closes the connection now, and another session finds out what is stored.
+            raise ConnectionLostError(
+                f"{self._host} refused event {reply.event_number} of writer {reply.writer_id}: the stored "
+                "event number is not the one that its session expects",
+                host=self._host,
+            )
         if type(reply) is AuthTokenCheckFailed:
             # The server puts a refused read's *offset* in place of the request id (docs/protocol/wire.md,
             # "Reading with a token that is refused"). The flow cannot be found, so every flow of this
@@ -218,6 +273,12 @@ class Session(Generic[F]):
             "keep-alive, and has accepted no bytes",
             host=self._host,
         )
+
+
+def _before_13(reply: Command) -> Command:
+    """Return an InvalidEventNumber of a store before 0.13, read as if it were of 0.13, as what it says."""
+    assert isinstance(reply, InvalidEventNumber)
+    return replace(reply, request_id=-1, event_number=reply.request_id)
 
 
 def senseless(found: PravegaError, host: str) -> PravegaError:

@@ -11,6 +11,7 @@ from pravega_wire.errors import (
     RetriesExhaustedError,
     SegmentExistsError,
     SegmentSealedError,
+    ServerTooOldError,
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
@@ -229,20 +230,22 @@ class SegmentMetadata:
         :param sources: full names of the sources, at least one.
         :returns: length of this segment in bytes after the merge of each source. For one that counts as done
             it is the present length.
-        :raises OperationUnsupportedError: the server is older than 0.13.
         """
         name = self.target.name
-        reply = await self._stores.call(
-            self.target,
-            lambda request_id, token: c.MergeSegmentsBatch(
-                request_id=request_id,
-                target_segment_id=name,
-                source_segment_ids=tuple(sources),
-                delegation_token=token,
-            ),
-            c.SegmentsBatchMerged,
-            doing="merging into",
-        )
+        try:
+            reply = await self._stores.call(
+                self.target,
+                lambda request_id, token: c.MergeSegmentsBatch(
+                    request_id=request_id,
+                    target_segment_id=name,
+                    source_segment_ids=tuple(sources),
+                    delegation_token=token,
+                ),
+                c.SegmentsBatchMerged,
+                doing="merging several segments into",
+            )
+        except ServerTooOldError:
+            return tuple([await self._merge_next(source) for source in sources])
         if len(reply.sources) != len(sources):
             raise UnexpectedReplyError(
                 f"merging into {name}: {len(sources)} segments were sent, but the store's reply has "
@@ -250,6 +253,27 @@ class SegmentMetadata:
                 segment=name,
             )
         return tuple(each.new_target_write_offset for each in reply.sources)
+
+    async def _merge_next(self, source: str) -> int:
+        """Append one source segment as :meth:`merge_batch` does, on a store that has no such request."""
+        name = self.target.name
+        try:
+            # Patient, because the next one is merged when this one is.
+            reply = await self._stores.call(
+                self.target,
+                lambda request_id, token: c.MergeSegments(
+                    request_id=request_id, target=name, source=source, delegation_token=token
+                ),
+                c.SegmentsMerged,
+                doing="merging into",
+                patient=True,
+            )
+        except NoSuchSegmentError as error:
+            if error.segment != source:
+                raise
+            # It was merged before. The store also names the source if it is the target that does not exist.
+            return (await self.info()).write_offset
+        return reply.new_target_write_offset
 
     async def merge(self, source: str, attribute_id: UUID, value: int) -> bool:
         """Append one source segment to this one; return False if the source is gone and was not merged.

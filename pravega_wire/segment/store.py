@@ -294,6 +294,7 @@ class SegmentStores:
         :param expected: reply classes that mean success; any other reply becomes an error.
         :param doing: what is being done, for messages ("truncating").
         :param patient: see :meth:`once`.
+        :raises ServerTooOldError: the store does not know the command, which was not sent.
         :raises SegmentError: the store refused the request; the subclass tells why.
         :raises RetriesExhaustedError: no attempt succeeded within ``operation_timeout``.
         :raises PravegaTimeoutError: no answer arrived within ``operation_timeout``, and no attempt had
@@ -323,11 +324,12 @@ class SegmentStores:
         :param patient: wait for the answer as long as the connection lasts, because it would be harmful to
             send the request again while the store is still working on it.
         :raises TransportError: there is no connection, or it was lost.
+        :raises ServerTooOldError: the store does not know the command, which was not sent.
         :raises SegmentError: the store refused the request.
         """
         endpoint = await self.endpoint(target)
         try:
-            reply, host = await self._ask(endpoint, target, build, patient=patient)
+            reply, host = await self._ask(endpoint, target, build, doing, patient=patient)
         except TransportError:
             self.forget(target, endpoint)
             raise
@@ -366,6 +368,7 @@ class SegmentStores:
         endpoint: Endpoint,
         target: SegmentTarget,
         build: Callable[[int, str], c.Command],
+        doing: str,
         *,
         patient: bool,
     ) -> tuple[c.Command, str]:
@@ -375,7 +378,11 @@ class SegmentStores:
             flow = attempt.flow = await self.pool.flow(endpoint, request)
             try:
                 request.request_id = flow.next_request_id()
-                flow.send(build(request.request_id, token))
+                command = build(request.request_id, token)
+                if command.SINCE:
+                    features = await flow.connection.features()
+                    features.check(type(command), f"{doing} {target.name}")
+                flow.send(command)
                 if patient:
                     attempt.scope.deadline = math.inf
                 await request.done.wait()

@@ -331,6 +331,7 @@ class PravegaClient:
         :param recursive: also delete every stream, reader group and table in the scope.
         :raises ScopeNotEmptyError: the scope is not empty and ``recursive`` is false. The scope is unchanged.
         :raises ScopeBrokenError: the controller makes no progress in deleting the scope's contents.
+        :raises ServerTooOldError: ``recursive`` is true, and the server is older than 0.11.
         """
         self._core.check_open()
         if check_flag("recursive", recursive):
@@ -660,7 +661,8 @@ class PravegaClient:
             controller makes watermarks. None leaves that to :meth:`EventWriter.note_time`.
         :param large_events: also accept events over 8 MiB, up to 2 GiB. Each of them is written to a segment
             of its own and merged when it is complete, so readers see all of it or nothing. Writing one
-            returns after it is stored.
+            returns after it is stored. On a server older than 0.11 it raises
+            :class:`~pravega_wire.errors.ServerTooOldError`.
         """
         return event_writer(
             self._core,
@@ -895,6 +897,8 @@ class PravegaClient:
 
         It remembers at most 500. A 0.13.0 server forgets all of them once transactions of a second stream
         have ended. If you know a transaction's id, use :meth:`transaction_status` instead.
+
+        :raises ServerTooOldError: the server is older than 0.12.
         """
         name = self._resolve(stream)
         return await self._core.controller.list_completed_transactions(name.scope, name.name)

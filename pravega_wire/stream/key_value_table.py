@@ -129,7 +129,7 @@ class TableEntry(Generic[P, S, V]):
     version: KeyValueVersion
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Insert(Generic[K_co, V_co]):
     """Part of an update: add an entry whose key must not exist yet.
 
@@ -141,7 +141,7 @@ class Insert(Generic[K_co, V_co]):
     value: V_co
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Put(Generic[K_co, V_co]):
     """Part of an update: set the value of a key, optionally on condition of its version.
 
@@ -155,7 +155,7 @@ class Put(Generic[K_co, V_co]):
     version: KeyValueVersion | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Remove(Generic[K_co]):
     """Part of an update: remove a key, optionally on condition of its version.
 

@@ -75,6 +75,7 @@ async def append_large_event(
     :returns: False if the server has deleted its parts of the event, so that nothing was appended.
     :raises SegmentSealedError: the segment is sealed. Nothing was appended.
     :raises NoSuchSegmentError: the segment was deleted. Nothing was appended.
+    :raises ServerTooOldError: the store is older than 0.11. Nothing was appended.
     """
     metadata = SegmentMetadata(stores, parent)
     created = await stores.call(
@@ -86,7 +87,7 @@ async def append_large_event(
             delegation_token=token,
         ),
         c.SegmentCreated,
-        doing="creating a transient segment of",
+        doing="writing an event over 8 MiB to",
     )
     target = replace(parent, name=created.segment)
     owner = _Owner(counts)

@@ -32,6 +32,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol.group_algorithm import (
     Change,
     Generate,
+    cancel_checkpoints,
     cuts_of,
     remove_reader,
     withdraw_checkpoint,
@@ -45,7 +46,6 @@ from pravega_wire.protocol.group_state import (
     GroupStateFormat,
     GroupUpdate,
     ReaderGroupStateInit,
-    RemoveOutstandingCheckpoints,
     UpdatingConfig,
 )
 from pravega_wire.protocol.state_records import UpdateRecord
@@ -673,11 +673,7 @@ class ReaderGroup:
     @limited("cancelling the checkpoints of reader group {self.name}")
     async def cancel_outstanding_checkpoints(self) -> None:
         """Cancel all incomplete checkpoints. Callers that wait for one get :class:`CheckpointError`."""
-
-        def cancel(state: GroupState) -> Sequence[GroupUpdate]:
-            return [RemoveOutstandingCheckpoints()] if state.checkpoints.outstanding else []
-
-        await self._change(cancel)
+        await self._change(cancel_checkpoints)
 
     # --- configuration --------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Synchronized(Protocol[S, I, U]):
         """Return the state after an update."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StateFormat(Generic[S, U]):
     """The simple :class:`Synchronized`: one function applies updates to a state.
 

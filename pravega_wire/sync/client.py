@@ -225,6 +225,7 @@ class PravegaClient(PravegaClientBase):
         :param timeout: the longest time that this call may take, in seconds.
         :raises ScopeNotEmptyError: the scope is not empty and ``recursive`` is false. The scope is unchanged.
         :raises ScopeBrokenError: the controller makes no progress in deleting the scope's contents.
+        :raises ServerTooOldError: ``recursive`` is true, and the server is older than 0.11.
         """
         return self._call(timeout, self._twin.delete_scope, scope, recursive=recursive)
 
@@ -489,7 +490,8 @@ class PravegaClient(PravegaClientBase):
             controller makes watermarks. None leaves that to :meth:`EventWriter.note_time`.
         :param large_events: also accept events over 8 MiB, up to 2 GiB. Each of them is written to a segment
             of its own and merged when it is complete, so readers see all of it or nothing. Writing one
-            returns after it is stored.
+            returns after it is stored. On a server older than 0.11 it raises
+            :class:`~pravega_wire.errors.ServerTooOldError`.
         """
         return EventWriter(
             self._portal,
@@ -715,6 +717,7 @@ class PravegaClient(PravegaClientBase):
         have ended. If you know a transaction's id, use :meth:`transaction_status` instead.
 
         :param timeout: the longest time that this call may take, in seconds.
+        :raises ServerTooOldError: the server is older than 0.12.
         """
         return self._call(timeout, self._twin.completed_transactions, stream)
 

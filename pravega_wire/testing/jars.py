@@ -1,6 +1,7 @@
 """The published jars of the server, its Java client and a compiler, downloaded once into a cache.
 
 ``jars.lock`` names each file exactly, with its checksum and size; nothing is resolved at run time.
+``jars-0.12.0.lock`` and the like name what an older server has in addition or in another version.
 ``schema-registry.lock`` does the same for the schema registry, whose jars are downloaded when it is used.
 :mod:`~pravega_wire.testing.maven` finds the repository, :mod:`~pravega_wire.testing.download` downloads the
 files.
@@ -14,22 +15,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.download import download, say, sha256_of
 from pravega_wire.testing.maven import Jar, repository
 
 __all__ = [
+    "NEWEST",
     "cache_directory",
+    "chosen_version",
     "client_classpath",
     "compiler_jar",
     "fetch",
     "fetch_schema_registry",
     "is_fetched",
+    "known_versions",
     "schema_registry_classpath",
     "schema_serializers_classpath",
     "server_classpath",
 ]
+
+NEWEST: Final = "0.13.0"
+"""The version of the server that ``jars.lock`` names."""
 
 _LOCK_FILE = Path(__file__).with_name("jars.lock")
 _SCHEMA_REGISTRY_LOCK_FILE = Path(__file__).with_name("schema-registry.lock")
@@ -39,6 +47,39 @@ _SCHEMA_REGISTRY_LOCK_FILE = Path(__file__).with_name("schema-registry.lock")
 def locked_jars() -> tuple[Jar, ...]:
     """Return the files that ``jars.lock`` names."""
     return _parse(_LOCK_FILE)
+
+
+def known_versions() -> tuple[str, ...]:
+    """Return the versions of the server that can be started, oldest first."""
+    older = (path.stem.removeprefix("jars-") for path in _LOCK_FILE.parent.glob("jars-*.lock"))
+    return (*sorted(older, key=lambda each: [int(part) for part in each.split(".")]), NEWEST)
+
+
+def chosen_version(version: str | None = None) -> str:
+    """Choose the version of the server: the argument, the variable ``PRAVEGA_TEST_VERSION``, or the newest.
+
+    :param version: the version, or None.
+    :raises ServerStartError: there is no such version.
+    """
+    chosen, source = version, "version"
+    if not chosen:
+        chosen, source = os.environ.get("PRAVEGA_TEST_VERSION") or NEWEST, "PRAVEGA_TEST_VERSION"
+    known = known_versions()
+    if chosen not in known:
+        raise ServerStartError(f"{source}={chosen!r} is not one of {', '.join(known)}")
+    return chosen
+
+
+def jars_of(version: str) -> tuple[Jar, ...]:
+    """Return the files of a version: those of its lock file, and what that does not replace of ``jars.lock``.
+
+    An older server runs on the libraries of the newest one, as far as it can.
+    """
+    if version == NEWEST:
+        return locked_jars()
+    own = _parse(_LOCK_FILE.with_name(f"jars-{version}.lock"))
+    replaced = {(jar.group, jar.artifact) for jar in own}
+    return (*own, *(jar for jar in locked_jars() if (jar.group, jar.artifact) not in replaced))
 
 
 @lru_cache(maxsize=1)
@@ -78,15 +119,23 @@ def cache_directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pravega-wire"
 
 
-def server_classpath() -> list[Path]:
+def server_classpath(version: str | None = None) -> list[Path]:
     """Return the jars of the server, and download them if necessary.
 
     If ``PRAVEGA_WIRE_JARS`` is set to a directory, the jars in it are used instead.
 
-    :raises ServerStartError: the jars cannot be downloaded, or that directory contains none.
+    :param version: the version of the server; default: that of the variable ``PRAVEGA_TEST_VERSION``, or
+        0.13.0.
+    :raises ServerStartError: there is no such version, the jars cannot be downloaded, or that directory
+        contains none or was to be used for a version that was asked for.
     """
     override = os.environ.get("PRAVEGA_WIRE_JARS")
     if override:
+        if version:
+            raise ServerStartError(
+                f"PRAVEGA_WIRE_JARS={override} names the server's jars, so version={version!r} cannot be "
+                "chosen: leave out one of them"
+            )
         found = sorted(Path(override).glob("*.jar"))
         if not found:
             raise ServerStartError(
@@ -94,12 +143,16 @@ def server_classpath() -> list[Path]:
                 "jars, or unset it to have them downloaded"
             )
         return found
-    return _paths("server")
+    return _paths("server", chosen_version(version))
 
 
-def client_classpath() -> list[Path]:
-    """Return the jars of the Java client, for Java programs that use the same server."""
-    return _paths("client")
+def client_classpath(version: str | None = None) -> list[Path]:
+    """Return the jars of the Java client, for Java programs that use the same server.
+
+    :param version: as in :func:`server_classpath`.
+    :raises ServerStartError: there is no such version, or the jars cannot be downloaded.
+    """
+    return _paths("client", chosen_version(version))
 
 
 def schema_registry_classpath() -> list[Path]:
@@ -107,12 +160,12 @@ def schema_registry_classpath() -> list[Path]:
 
     :raises ServerStartError: the jars cannot be downloaded.
     """
-    return _schema_paths("registry") + _paths("server")
+    return _schema_paths("registry") + _paths("server", NEWEST)
 
 
 def schema_serializers_classpath() -> list[Path]:
     """Return the jars of the Java client and of the schema registry's serializers for it."""
-    return _schema_paths("serializers") + client_classpath()
+    return _schema_paths("serializers") + _paths("client", NEWEST)
 
 
 def _schema_paths(use: str) -> list[Path]:
@@ -122,24 +175,25 @@ def _schema_paths(use: str) -> list[Path]:
 
 def compiler_jar() -> Path:
     """Return the jar of the Eclipse compiler for Java."""
-    return _paths("compiler")[0]
+    return _paths("compiler", NEWEST)[0]
 
 
-def _paths(use: str) -> list[Path]:
-    directory = fetch()
-    return [directory / jar.file_name for jar in locked_jars() if use in jar.uses]
+def _paths(use: str, version: str) -> list[Path]:
+    directory = fetch(version)
+    return [directory / jar.file_name for jar in jars_of(version) if use in jar.uses]
 
 
-@lru_cache(maxsize=1)
-def fetch() -> Path:
+@lru_cache
+def fetch(version: str = NEWEST) -> Path:
     """Download every jar that is missing or incomplete in the cache, and return the cache's directory.
 
     Other processes that need the jars at the same time wait for the one that downloads them.
 
-    :raises ServerStartError: a file could not be downloaded, or its checksum differs from that in
-        ``jars.lock``.
+    :param version: version of the server.
+    :raises ServerStartError: there is no such version, a file could not be downloaded, or its checksum
+        differs from that in the lock file.
     """
-    return _fetched(locked_jars())
+    return _fetched(jars_of(chosen_version(version)))
 
 
 @lru_cache(maxsize=1)

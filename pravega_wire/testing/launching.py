@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pravega_wire.testing.jars import server_classpath
 from pravega_wire.testing.java import find_java
 from pravega_wire.testing.processes import ServerProcess
 
@@ -36,11 +35,11 @@ def java_process(
     direct_memory: str,
     level: str = "WARN",
     environment: dict[str, str] | None = None,
-    classpath: Sequence[Path] | None = None,
+    classpath: Sequence[Path],
 ) -> ServerProcess:
     """Return a server process that has not been started.
 
-    :param classpath: jars of the server; default: those of Pravega.
+    :param classpath: jars of the server.
     """
     log = log_dir / f"{name}.log"
     logback = log_dir / f"{name}-logback.xml"
@@ -57,7 +56,7 @@ def java_process(
         f"-Djava.io.tmpdir={data}",
         *(f"-D{key}={value}" for key, value in properties.items()),
         "-cp",
-        os.pathsep.join(map(str, server_classpath() if classpath is None else classpath)),
+        os.pathsep.join(map(str, classpath)),
         main_class,
     ]
     return ServerProcess(name, command, address, log, environment or {})

@@ -41,6 +41,8 @@ class PravegaServer:
     :ivar password: password of that account, or None.
     :ivar trust_store: PEM file with the server's certificate authority, or None.
     :ivar schema_registry_uri: address of the schema registry beside it, or None.
+    :ivar version: version of the server, such as ``"0.13.0"``, if it was started from the published jars;
+        otherwise None.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class PravegaServer:
     password: str | None = field(default=None, repr=False)
     trust_store: Path | None = None
     schema_registry_uri: str | None = None
+    version: str | None = None
 
     def config(self, scope: str | None = None) -> PravegaConfig:
         """Return the connection settings for this server, including credentials and trust store.

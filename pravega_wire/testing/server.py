@@ -10,6 +10,7 @@ from typing import get_args
 
 from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.containers import container_server, image_is_there
+from pravega_wire.testing.jars import chosen_version, server_classpath
 from pravega_wire.testing.launching import java_process
 from pravega_wire.testing.processes import data_directory, free_ports, log_directory
 from pravega_wire.testing.running import Kind, PravegaCluster, PravegaServer, wait_ready
@@ -35,6 +36,8 @@ _STORE = {
     "pravegaservice.service.published.host.nameOrIp": "127.0.0.1",
     "pravegaservice.dataLog.impl.name": "BOOKKEEPER",
     "pravegaservice.storage.impl.name": "FILESYSTEM",
+    # The default since 0.13. A store of 0.13 finds nothing that one with the former default has stored.
+    "pravegaservice.storage.layout": "CHUNKED_STORAGE",
     "pravegaservice.admin.gateway.enable": "false",
     "pravegaservice.cache.size.max": 512 << 20,
     "autoScale.security.auth.token.signingKey.basis": "secret",
@@ -44,9 +47,9 @@ _STORE = {
 def choose_kind(kind: Kind | None) -> Kind:
     """Choose the kind of server.
 
-    The first of these that applies: the argument; the variable ``PRAVEGA_TEST_SERVER``; ``"address"`` if
-    ``PRAVEGA_CONTROLLER_URI`` is set; ``"containers"`` if a container engine has the image; otherwise
-    ``"jars"``.
+    The first of these that applies: the argument; the variable ``PRAVEGA_TEST_SERVER``; ``"jars"`` if
+    ``PRAVEGA_TEST_VERSION`` is set; ``"address"`` if ``PRAVEGA_CONTROLLER_URI`` is set; ``"containers"`` if a
+    container engine has the image; otherwise ``"jars"``.
 
     :param kind: the kind, or None.
     :raises ServerStartError: the argument or ``PRAVEGA_TEST_SERVER`` is not a kind.
@@ -59,6 +62,8 @@ def choose_kind(kind: Kind | None) -> Kind:
         if chosen not in get_args(Kind):
             raise ServerStartError(f"PRAVEGA_TEST_SERVER={chosen!r} is not one of {kinds}")
         return chosen  # type: ignore[return-value]  # checked above
+    if os.environ.get("PRAVEGA_TEST_VERSION"):
+        return "jars"
     if os.environ.get("PRAVEGA_CONTROLLER_URI"):
         return "address"
     return "containers" if image_is_there() else "jars"
@@ -88,6 +93,7 @@ def _running(server: PravegaServer) -> Iterator[None]:
 def standalone(
     *,
     kind: Kind | None = None,
+    version: str | None = None,
     memory: str = "2g",
     cache_bytes: int = 1 << 30,
     tls: bool = False,
@@ -114,6 +120,8 @@ def standalone(
         ``"containers"``, ``"jars"``, or ``"memory"`` (one of this package's own code, in a thread of this
         process, which starts at once; see ``docs/memory-server.md``); default: the first of the other three
         that is available.
+    :param version: ``"0.10.0"``, ``"0.11.0"``, ``"0.12.0"`` or ``"0.13.0"``; default: that of the variable
+        ``PRAVEGA_TEST_VERSION``, or 0.13.0. Only servers from the published jars support it.
     :param memory: heap size of the Java process; no effect on a server at an address or in memory.
     :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address or in
         memory.
@@ -130,7 +138,13 @@ def standalone(
     if schema_registry:
         with (
             standalone(
-                kind=kind, memory=memory, cache_bytes=cache_bytes, tls=tls, auth=auth, port=port
+                kind=kind,
+                version=version,
+                memory=memory,
+                cache_bytes=cache_bytes,
+                tls=tls,
+                auth=auth,
+                port=port,
             ) as server,
             run_schema_registry() as registry,
         ):
@@ -139,11 +153,11 @@ def standalone(
             yield server
         return
     chosen = choose_kind(kind)
-    if (tls or auth) and chosen != "jars":
+    if (tls or auth or version) and chosen != "jars":
         if kind is not None:
             raise ServerStartError(
-                f"standalone() with tls or auth supports only the published jars, not kind={kind!r}: use "
-                "kind='jars'"
+                "standalone() with tls, auth or version supports only the published jars, not "
+                f"kind={kind!r}: use kind='jars'"
             )
         chosen = "jars"
     if chosen == "address":
@@ -166,7 +180,7 @@ def standalone(
         settings = log_dir / "standalone.properties"
         settings.touch(mode=0o600)
         settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
-        rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6, first=port)
+        rpc, store, zookeeper, gateway = free_ports(4, first=port)
         process = java_process(
             "standalone",
             "io.pravega.local.LocalPravegaEmulator",
@@ -175,9 +189,8 @@ def standalone(
                 "singlenode.controller.rpc.port": rpc,
                 "singlenode.segmentStore.port": store,
                 "singlenode.zk.port": zookeeper,
-                "singlenode.controller.rest.port": rest,
-                # This port is not documented, but the server binds it: two servers would collide.
-                "pravegaservice.rest.listener.port": store_rest,
+                # Nobody uses it, and before 0.12 that of the store has a port that cannot be chosen.
+                "singlenode.controller.rest.enable": "false",
                 "pravegaservice.admin.gateway.enable": "false",
                 "pravegaservice.admin.gateway.port": gateway,
                 "pravegaservice.cache.size.max": cache_bytes,
@@ -187,6 +200,7 @@ def standalone(
             data=data,
             memory=memory,
             direct_memory=memory,
+            classpath=server_classpath(version),
         )
         server = PravegaServer(
             "jars",
@@ -196,9 +210,15 @@ def standalone(
             username=account.username if account else None,
             password=account.password if account else None,
             trust_store=security.trust_store,
+            version=_version_started(version),
         )
         with _running(server):
             yield server
+
+
+def _version_started(version: str | None) -> str | None:
+    """Return the version of servers from the jars; None if a directory of the user's has these."""
+    return None if os.environ.get("PRAVEGA_WIRE_JARS") else chosen_version(version)
 
 
 def _at_address() -> PravegaServer:
@@ -222,6 +242,7 @@ def _at_address() -> PravegaServer:
 def cluster(
     *,
     kind: Kind | None = None,
+    version: str | None = None,
     segment_stores: int = 2,
     containers: int = 4,
     controllers: int = 1,
@@ -245,6 +266,7 @@ def cluster(
             server.stores[0].start()
 
     :param kind: ``"jars"`` or None.
+    :param version: as in :func:`standalone`.
     :param segment_stores: number of segment stores.
     :param containers: number of segment containers, which are spread over the stores.
     :param controllers: number of controllers.
@@ -271,7 +293,9 @@ def cluster(
         empty.touch()
         zookeeper, bookie_port, *ports = free_ports(2 + 2 * controllers + 3 * segment_stores)
         zookeeper_uri = f"127.0.0.1:{zookeeper}"
-        process_of = partial(java_process, log_dir=log_dir, data=data, memory=memory)
+        process_of = partial(
+            java_process, log_dir=log_dir, data=data, memory=memory, classpath=server_classpath(version)
+        )
         bookie = process_of(
             "bookie",
             "io.pravega.segmentstore.storage.impl.bookkeeper.BookKeeperServiceRunner",
@@ -340,6 +364,7 @@ def cluster(
             controllers=controller_processes,
             stores=stores,
             bookie=bookie,
+            version=_version_started(version),
         )
         with _running(server):
             yield server

@@ -15,7 +15,7 @@ import trio
 from pravega_wire.errors import ClosedError, PravegaError, ProtocolError
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import Command
-from pravega_wire.protocol.session import GREETING, RequestIds, Session, senseless
+from pravega_wire.protocol.session import GREETING, Features, RequestIds, Session, senseless
 from pravega_wire.support.nurseries import first_of
 from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
@@ -87,14 +87,21 @@ class Connection:
         self._out_ready.set()
         self._writable = trio.Event()
         self._writable.set()
+        self._greeted = trio.Event()
         self.received_bytes = 0
         self._heard = trio.current_time()
         self.failure: PravegaError | None = None
 
-    @property
-    def versions(self) -> tuple[int, int] | None:
-        """The lowest and the highest wire version of the store; None before its greeting."""
-        return self._session.versions
+    async def features(self) -> Features:
+        """Return what the store can do; waits for its greeting.
+
+        :raises ConnectionLostError: the connection has ended before that.
+        """
+        await self._greeted.wait()
+        if self._session.features is None:
+            assert self.failure is not None
+            raise self.failure
+        return self._session.features
 
     @property
     def host(self) -> str:
@@ -236,6 +243,8 @@ class Connection:
                 flow = session.flow_of(reply)
                 if flow is None or not flow.handler.on_reply(reply):
                     session.check_unclaimed(reply)
+            if session.features is not None:
+                self._greeted.set()
 
     @trio.lowlevel.enable_ki_protection
     async def _keepalive_loop(self) -> None:
@@ -292,6 +301,7 @@ class Connection:
         self._out.clear()
         self._out_bytes = 0
         self._writable.set()
+        self._greeted.set()
         flows = list(self._flows.values())
         self._flows.clear()
         for flow in flows:

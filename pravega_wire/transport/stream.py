@@ -27,9 +27,6 @@ __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "map
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a TCP connection; the Java client's default."""
 
-# The Java client uses 256 KiB. With more, a large block can be sent by one system call.
-_BUFFER_BYTES = 1 << 20
-
 _AT_ONCE = struct.pack("HH" if sys.platform == "win32" else "ii", 1, 0)
 """Value of SO_LINGER: a close drops what was not sent, and resets the connection."""
 
@@ -167,8 +164,7 @@ async def connect_tcp(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT)
         ) from error
     except (OSError, UnicodeError) as error:
         raise _ending(host, port) or connect_failure(host, port, error) from error
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        stream.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+    # No SO_SNDBUF and SO_RCVBUF: they would end the kernel's own tuning, which follows rate and distance.
     return stream
 
 

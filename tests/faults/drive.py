@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -21,7 +22,7 @@ import trio
 from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.errors import PravegaError
 from pravega_wire.support.nurseries import lone_errors
-from pravega_wire.testing import PravegaCluster
+from pravega_wire.testing import PravegaCluster, ServerProcess, server_classpath
 from tests.faults import soak, transaction_soak
 from tests.faults.support import scale_to
 
@@ -38,8 +39,25 @@ def _process(module: str, *arguments: object) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def _steps(cluster: PravegaCluster, say: Say) -> Iterator[Step]:
-    """What happens to the cluster: scales over and over, a store killed twice and the controller once."""
+def _steps(cluster: PravegaCluster, say: Say, version: str | None) -> Iterator[Step]:
+    """What happens to the cluster: scales over and over, a store killed twice and the controller once.
+
+    :param version: the version of Pravega that the stores and controllers are first brought to, one by one.
+    """
+
+    def upgrade(process: ServerProcess, version: str) -> Step:
+        def replaced() -> None:
+            process.stop()
+            process.command[process.command.index("-cp") + 1] = os.pathsep.join(
+                map(str, server_classpath(version))
+            )
+            process.start()
+
+        async def step(client: PravegaClient, stream: str) -> None:
+            say(f"{process.name} becomes {version}")
+            await trio.to_thread.run_sync(replaced)
+
+        return step
 
     def scale(count: int) -> Step:
         async def step(client: PravegaClient, stream: str) -> None:
@@ -56,6 +74,9 @@ def _steps(cluster: PravegaCluster, say: Say) -> Iterator[Step]:
 
         return step
 
+    if version:
+        for process in (*cluster.stores, *cluster.controllers):
+            yield from (scale(4), upgrade(process, version), scale(2))
     yield from (
         scale(4),
         kill("store"),
@@ -79,10 +100,12 @@ async def _stream(cluster: PravegaCluster) -> AsyncIterator[tuple[PravegaClient,
         yield client, config
 
 
-async def _disturb(cluster: PravegaCluster, client: PravegaClient, seconds: float, say: Say) -> None:
+async def _disturb(
+    cluster: PravegaCluster, client: PravegaClient, seconds: float, say: Say, version: str | None = None
+) -> None:
     """One blow after the other until the time is up."""
     end = time.monotonic() + seconds
-    for step in _steps(cluster, say):
+    for step in _steps(cluster, say, version):
         # Time to recover from one blow before the next: a store's containers move in 35 s.
         await trio.sleep(max(4.0, seconds / 14))
         if time.monotonic() > end:
@@ -96,12 +119,18 @@ async def _disturb(cluster: PravegaCluster, client: PravegaClient, seconds: floa
 
 
 def run_soak(
-    cluster: PravegaCluster, *, seconds: float, processes: int, say: Say, swallow: float = 60.0
+    cluster: PravegaCluster,
+    *,
+    seconds: float,
+    processes: int,
+    say: Say,
+    swallow: float = 60.0,
+    version: str | None = None,
 ) -> int:
     """Run writers for so long while the cluster is disturbed; returns the number of events, all checked.
 
     :param swallow: seconds that a link may swallow everything at a time.
-
+    :param version: the version of Pravega that its servers are brought to meanwhile, one by one.
     :raises AssertionError: an acknowledged event is missing, doubled, or out of order.
     """
 
@@ -121,7 +150,7 @@ def run_soak(
                 for number in range(processes)
             ]
             try:
-                await _disturb(cluster, client, seconds, say)
+                await _disturb(cluster, client, seconds, say, version)
                 counts = []
                 for writer in writers:
                     out, _ = await trio.to_thread.run_sync(writer.communicate)

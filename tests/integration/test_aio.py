@@ -35,8 +35,10 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     ReaderGroupNotFoundError,
     StreamNotFoundError,
+    StreamSealedError,
     TableKeyBadVersionError,
     TransactionAbortedError,
+    TransactionError,
 )
 from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Utf8Serializer
 from pravega_wire.testing import FaultProxy
@@ -571,11 +573,261 @@ def test_a_fast_writer_waits(
                     done, _ = await asyncio.wait({task}, timeout=0.5)
                     assert not done
                     assert read < 5000
-                    assert writer.outstanding_bytes < 2_000_000
+                    assert writer.outstanding_bytes < 4_000_000
                     task.cancel()
                     with pytest.raises(asyncio.CancelledError):
                         await task
                 fault_proxy.resume()
+
+    run(main)
+
+
+# --- single events --------------------------------------------------------------------------------
+
+
+def test_single_events_keep_their_place(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    """They cross threads later than they are written, and yet before what is written after them."""
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 2)
+            wanted: list[bytes] = []
+            async with client.event_writer("s") as writer:
+                for turn in range(300):
+                    for number in range(turn % 7):
+                        wanted.append(b"%d single %d" % (turn, number))
+                        await writer.write_event(wanted[-1], "key")
+                    if turn % 4 == 0:
+                        wanted += [b"%d many" % turn] * 2
+                        await writer.write_events(wanted[-2:], "key")
+                    elif turn % 4 == 1:
+                        wanted += [b"%d fed" % turn]
+                        await writer.write_events(iter(wanted[-1:]), "key")
+                    elif turn % 4 == 2:
+                        wanted += [b"%d batch" % turn]
+                        await writer.write_batch(wanted[-1:], "key")
+                    else:
+                        wanted += [b"%d copied" % turn]
+                        await writer.write_event(bytearray(wanted[-1]), "key")  # type: ignore[arg-type]
+                    assert writer.events_written == len(wanted)
+                    assert writer.bytes_written == sum(map(len, wanted))
+                    assert writer.metrics().events_written == len(wanted)
+                await writer.write_event(b"last", "key")
+                await writer.flush()
+                assert writer.events_acknowledged == len(wanted) + 1
+                assert writer.outstanding_bytes == 0
+                # Leaving the writer is a call after these, too.
+                for _ in range(3):
+                    await writer.write_event(b"last", "key")
+            wanted += [b"last"] * 4
+            assert await all_events(client, "s") == wanted
+            async with await client.begin_transaction("s") as txn:
+                for event in wanted[:50]:
+                    await txn.write_event(event, "key")
+                assert txn.metrics().events_written == 50
+                await txn.commit()
+            await txn.wait_committed()
+            assert await all_events(client, "s") == wanted + wanted[:50]
+            writer_id = uuid4()
+            for first in (1, 20):
+                async with client.resumable_writer("s", writer_id, first_event_number=first) as resumable:
+                    for number in range(first, 51):
+                        assert resumable.next_event_number == number
+                        await resumable.write_event(b"%d" % number, "key")
+                    await resumable.flush()
+                    assert resumable.events_skipped == (0 if first == 1 else 31)
+            assert (await all_events(client, "s"))[-50:] == [b"%d" % number for number in range(1, 51)]
+
+    run(main)
+
+
+def test_single_events_cross_together(
+    config: PravegaConfig, fault_proxy: FaultProxy, run: Callable[[Main], Any]
+) -> None:
+    """Neither writing an event nor waiting for its acknowledgement is a call of its own."""
+
+    async def main() -> None:
+        async with aio.open_client(config, address_map=fault_proxy.address_map) as client:
+            await client.create_stream("s", 2)
+            async with client.event_writer("s") as writer:
+                await (await writer.write_event(b"first")).wait()
+                fault_proxy.pause()
+                calls = portal_of(client).portal.calls
+                written = 0
+
+                async def one(name: int) -> None:
+                    nonlocal written
+                    for number in range(3):
+                        ack = await writer.write_event(b"%d %d" % (name, number), f"key {name}")
+                    written += 1
+                    await ack
+
+                waiting = [asyncio.create_task(one(name)) for name in range(1000)]
+                while written < 1000:
+                    await asyncio.sleep(0)
+                assert writer.events_written == 3001
+                # So that they have come as far as they can.
+                await client.stream_exists("s")
+                assert len(calls) < 100
+                waiting[7].cancel()
+                fault_proxy.resume()
+                await asyncio.gather(*waiting[:7], *waiting[8:])
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting[7]
+                assert not calls
+            found = await all_events(client, "s")
+            assert len(found) == 3001
+            for name in range(1000):
+                of_task = [event for event in found if event.startswith(b"%d " % name)]
+                assert of_task == [b"%d %d" % (name, number) for number in range(3)]
+
+    run(main)
+
+
+def test_a_single_event_goes_out_without_being_waited_for(
+    config: PravegaConfig, run: Callable[[Main], Any]
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client, aio.open_client(config) as other:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                for count in (1, 3, 1000):
+                    before = len(await all_events(other, "s"))
+                    for _ in range(count):
+                        ack = await writer.write_event(b"event")
+                    while len(await all_events(other, "s")) < before + count:
+                        await asyncio.sleep(0.01)
+                    await ack
+                    assert ack.done
+
+    run(main)
+
+
+def test_single_events_let_other_tasks_run(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                turns = 0
+
+                async def other() -> None:
+                    nonlocal turns
+                    while True:
+                        turns += 1
+                        await asyncio.sleep(0)
+
+                task = asyncio.create_task(other())
+                await (await writer.write_event(b"first")).wait()
+                turns = 0
+                for _ in range(10_000):
+                    await writer.write_event(b"")
+                assert turns >= 90
+                task.cancel()
+
+    run(main)
+
+
+def test_single_events_of_a_writer_that_fails(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                await (await writer.write_event(b"stored")).wait()
+                await client.seal_stream("s")
+                acks = [await writer.write_event(b"too late") for _ in range(3)]
+                found = await asyncio.gather(*(ack.wait() for ack in acks), return_exceptions=True)
+                assert list(map(type, found)) == [StreamSealedError] * 3
+                assert isinstance(acks[0].error, StreamSealedError)
+                with pytest.raises(StreamSealedError):
+                    await writer.write_event(b"later")
+            assert await all_events(client, "s") == [b"stored"]
+            await client.create_stream("t", 1)
+            txn = await client.begin_transaction("t")
+            await (await txn.write_event(b"first")).wait()
+            await client.abort_transaction("t", txn.txn_id)
+            # The controller accepts it first; stores take events until it is done.
+            while await txn.status() is not TxnStatus.ABORTED:
+                pass
+            ack = await txn.write_event(b"lost")
+            with pytest.raises(TransactionError):
+                await ack
+            with pytest.raises(TransactionError):
+                await txn.commit()
+            await txn.abort()
+
+    run(main)
+
+
+@pytest.mark.parametrize("what", ["writer", "client"])
+def test_closing_ends_single_events(
+    config: PravegaConfig, fault_proxy: FaultProxy, run: Callable[[Main], Any], what: str
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config, address_map=fault_proxy.address_map) as client:
+            await client.create_stream("s", 1)
+            writer = await client.event_writer("s", max_outstanding_bytes=100_000)
+            await (await writer.write_event(b"stored")).wait()
+            fault_proxy.pause()
+            acks = []
+
+            async def write() -> None:
+                while True:
+                    acks.append(await writer.write_event(bytes(1000)))
+
+            writing = [asyncio.create_task(write()) for _ in range(2)]
+            written = -1
+            while written < writer.events_written:
+                # Until they have found no room.
+                written = writer.events_written
+                await asyncio.sleep(0.3)
+            assert 100 < len(acks) < 10_000
+            assert writer.outstanding_bytes > 100_000
+            waiting = [asyncio.create_task(ack.wait()) for ack in (acks[0], acks[-1], acks[-1])]
+            await client.stream_exists("s")
+            if what == "writer":
+                with pytest.raises(RuntimeError, match="breaks it off"):
+                    async with writer:
+                        raise RuntimeError("breaks it off")
+            else:
+                await client.aclose()
+            found = await asyncio.gather(*waiting, *writing, return_exceptions=True)
+            assert list(map(type, found)) == [ClosedError] * 5
+            with pytest.raises(ClosedError):
+                await writer.write_event(b"later")
+            while not all(ack.done for ack in acks):
+                await asyncio.sleep(0.01)
+            assert {type(ack.error) for ack in acks} == {ClosedError}
+            fault_proxy.resume()
+
+    run(main)
+
+
+def test_an_event_that_waits_for_room_is_kept(
+    config: PravegaConfig, fault_proxy: FaultProxy, run: Callable[[Main], Any]
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config, address_map=fault_proxy.address_map) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s", max_outstanding_bytes=100_000) as writer:
+                await (await writer.write_event(b"first")).wait()
+                fault_proxy.pause()
+                begun = 0
+
+                async def write() -> None:
+                    nonlocal begun
+                    while True:
+                        begun += 1
+                        await writer.write_event(b"%07d" % begun * 1000, "key")
+
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(write(), 0.5)
+                assert writer.events_written == begun + 1
+                fault_proxy.resume()
+                await (await writer.write_event(b"last", "key")).wait()
+            found = await all_events(client, "s")
+            assert [event[:7] for event in found] == [
+                b"first", *(b"%07d" % number for number in range(1, begun + 1)), b"last"
+            ]  # fmt: skip
 
     run(main)
 
@@ -796,3 +1048,35 @@ def test_a_client_that_is_never_left_ends_without_a_word_of_asyncio(config: Prav
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
+IN_A_FORK = """
+import asyncio, os, sys
+from pravega_wire import aio
+from pravega_wire.errors import ClosedError
+
+async def main():
+    async with aio.open_client(sys.argv[1], scope=sys.argv[2]) as client:
+        await client.create_stream("s", 1)
+        async with client.event_writer("s") as writer:
+            await writer.write_event(b"1")
+            child = os.fork()
+            if child == 0:
+                try:
+                    writer.write_event(b"2").send(None)
+                except ClosedError:
+                    os._exit(7)
+                finally:
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        events = [event async for batch in client.read_events("s") for event in batch]
+        assert events == [b"1"]
+
+asyncio.run(main())
+"""
+
+
+def test_a_fork_refuses_single_events(config: PravegaConfig) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", IN_A_FORK, str(config.controller_uri), str(config.scope)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -30,6 +30,8 @@ from pravega_wire.errors import (
 from pravega_wire.stream import scopes
 from pravega_wire.testing import PravegaServer, standalone
 
+pytestmark = pytest.mark.needs("0.11", "deleteScopeRecursive, by which such a scope is deleted")
+
 TAGGED = StreamConfiguration(scaling=ScalingPolicy.fixed(1), tags=frozenset({"tag"}))
 TABLE = KeyValueTableConfiguration(1, 4)
 

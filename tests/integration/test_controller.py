@@ -177,6 +177,7 @@ def test_scopes(config: PravegaConfig) -> None:
     run(config, body)
 
 
+@pytest.mark.needs("0.11", "deleteScopeRecursive")
 def test_a_scope_with_something_in_it(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "open", FOUR)
@@ -250,6 +251,7 @@ def test_a_configuration_comes_back_as_it_was_given(
     run(config, body)
 
 
+@pytest.mark.needs("0.11", "an answer that says that a stream is sealed")
 @pytest.mark.smoke
 def test_the_life_of_a_stream(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
@@ -459,6 +461,7 @@ def test_an_epoch_that_is_not_there_yet(config: PravegaConfig) -> None:
 # --- transactions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("0.12", "listCompletedTransactions")
 @pytest.mark.smoke
 def test_commit_and_abort(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
@@ -945,6 +948,7 @@ def secure() -> Iterator[PravegaServer]:
         yield server
 
 
+@pytest.mark.needs("0.12", "listCompletedTransactions")
 def test_tokens_and_ended_transactions_of_a_server_of_its_own(secure: PravegaServer) -> None:
     """A server that knows the ended transactions of two streams lists those of none."""
 

@@ -15,6 +15,8 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.testing import FaultProxy
 
+pytestmark = pytest.mark.needs("0.11", "transient segments, which large events need")
+
 LARGE = random.Random(3).randbytes(20_000_000)
 
 

@@ -208,6 +208,7 @@ async def test_writers_that_have_ended_leave_the_address_to_the_next(
         assert sorted(asked) == [0, 1]
 
 
+@pytest.mark.needs("0.12", "listCompletedTransactions")
 async def test_ended_transactions_are_listed(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("e", 1)

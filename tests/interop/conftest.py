@@ -9,14 +9,23 @@ import pytest
 
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
-from pravega_wire.testing import PravegaServer, SchemaRegistryServer, schema_serializers_classpath
+from pravega_wire.testing import (
+    PravegaServer,
+    SchemaRegistryServer,
+    client_classpath,
+    schema_serializers_classpath,
+)
 from tests.interop.java_peer import JavaPeer, start_java_peer
 
 
 @pytest.fixture(scope="session")
 def java_peer(pravega_server: PravegaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     """The Java client, connected to the session's server."""
-    with start_java_peer(pravega_server.controller_uri, tmp_path_factory.mktemp("java-peer")) as peer:
+    with start_java_peer(
+        pravega_server.controller_uri,
+        tmp_path_factory.mktemp("java-peer"),
+        classpath=client_classpath(pravega_server.version),
+    ) as peer:
         yield peer
 
 

@@ -231,6 +231,7 @@ def test_sizes_up_to_the_limit(
     assert read_in_python(client, "s") == expected
 
 
+@pytest.mark.needs("0.11", "large events")
 def test_java_reads_events_over_the_limit(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
 ) -> None:
@@ -278,6 +279,7 @@ def write_large(
     pytest.fail(f"the Java client has not written large events in {JAVA_ATTEMPTS} attempts")
 
 
+@pytest.mark.needs("0.11", "large events")
 @pytest.mark.parametrize("segments", [1, 3])
 def test_python_reads_java_s_events_over_the_limit(
     client: PravegaClient, pravega_scope: str, pravega_server: PravegaServer, tmp_path: Path, segments: int

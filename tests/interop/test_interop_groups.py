@@ -408,6 +408,7 @@ seen_types: set[type] = set()
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), data=st.data())
+@pytest.mark.needs("0.13", "the update RemoveOutstandingCheckpoints in its Java client")
 def test_java_makes_the_same_state_of_whole_lives(
     state_peer: JavaPeer, seed: int, data: st.DataObject
 ) -> None:
@@ -446,6 +447,7 @@ def group_state_after(records: Sequence[g.GroupUpdate]) -> g.GroupState:
     return state
 
 
+@pytest.mark.needs("0.13", "the update RemoveOutstandingCheckpoints in its Java client")
 def test_all_kinds_of_records_were_replayed() -> None:
     assert {each.__name__ for each in seen_types} == {
         "ReaderGroupStateInit", "CompactReaderGroupState", "AddReader", "RemoveReader",

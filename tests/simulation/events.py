@@ -139,9 +139,17 @@ async def limited_to(process: Process, what: str, seconds: float | None = None) 
 async def scale_now_and_then(process: Process, stream: str) -> None:
     """Split and merge a stream's segments until the world is quiet."""
     world, rng = process.world, process.random
+    # Some coincidences are too rare to wait for.
+    lurks = rng.random() < 0.5
     async with process.client() as client:
         while not world.quiet:
-            with trio.move_on_after(world.seconds * rng.choice((0.003, 0.03, 0.2)) * rng.random()):
+            if lurks:
+                with trio.move_on_after(world.seconds * 0.2):
+                    await world.network.disturbed.wait()
+                await trio.sleep(rng.choice((1.0, 5.0)) * world.network.latency * rng.random())
+            with trio.move_on_after(
+                0.0 if lurks else world.seconds * rng.choice((0.003, 0.03, 0.2)) * rng.random()
+            ):
                 await world.over.wait()
             with world.bearing(), suppress(ScaleConflictError):
                 async with limited_to(process, "scaling", 3 * process.operation_timeout):

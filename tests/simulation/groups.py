@@ -250,8 +250,8 @@ class Groups(Workload):
                 if life.ended is None or life.ended > ended:
                     raise Failure(f"checkpoint {name} is complete, and {life.name} has not reached it")
                 before.update(life.events)
-            elif life.events and life.joining < began:
-                # It joined while the checkpoint began: either is right.
+            elif life.events and life.joining < ended and (life.ended is None or life.ended <= ended):
+                # It joined while the checkpoint was begun, and was gone before its end: either is right.
                 return
         found: set[bytes] = set()
         async with client.read_events(STREAM, "earliest", made.cuts[0]) as reader:

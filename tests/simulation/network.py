@@ -163,6 +163,8 @@ class Link:
             return
         self.network.events.note(f"{self.name} is cut ({why})")
         self.broken = True
+        self.network.disturbed.set()
+        self.network.disturbed = trio.Event()
         self.drop_peer()
         self.stream.broke()
         self.network.forget(self)
@@ -284,6 +286,7 @@ class Network:
     :ivar divided: pairs of hosts between which nothing arrives.
     :ivar down: hosts that refuse connections.
     :ivar silent: hosts that answer no attempt to connect.
+    :ivar disturbed: set when a connection is cut the next time.
     """
 
     def __init__(self, events: Events, random: Random) -> None:
@@ -294,6 +297,7 @@ class Network:
         self.divided: set[tuple[str, str]] = set()
         self.down: set[str] = set()
         self.silent: set[str] = set()
+        self.disturbed = trio.Event()
         self._servers: dict[str, Callable[[Link], Peer]] = {}
         self._numbers: dict[tuple[str, str], int] = {}
 

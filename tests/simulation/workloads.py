@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
-from tests.simulation import groups, ingestion, transactions, writers
+from tests.simulation import groups, ingestion, state, transactions, writers
 from tests.simulation.world import Workload
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
@@ -15,6 +15,10 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
         writers.Resumed,
         transactions.Transactions,
         groups.Groups,
+        state.Tables,
+        state.Synchronizers,
+        state.Revisions,
+        state.Bytes,
         ingestion.Ingest,
     )
 }

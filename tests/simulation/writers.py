@@ -68,7 +68,7 @@ class Writers(Workload):
         async with trio.open_nursery() as nursery:
             for task in range(rng.randint(1, 3)):
                 nursery.start_soon(self.calls, process, writer, f"{name}/{task}", rng.randint(5, 200))
-        async with limited_to(process, "flush", 3 * process.operation_timeout):
+        async with limited_to(process, "flush", 10 * process.operation_timeout):
             await writer.flush()
         assert world is process.world
 
@@ -108,7 +108,7 @@ class Writers(Workload):
             ack = await writer.write_events(events, key if kind == 3 else chosen)
         history.trust(events)
         if rng.random() < 0.5:
-            async with limited_to(process, "an acknowledgement", 3 * process.operation_timeout):
+            async with limited_to(process, "an acknowledgement", 10 * process.operation_timeout):
                 await ack.wait()
             history.acknowledge(events)
 
@@ -170,7 +170,7 @@ class Resumed(Workload):
         world, rng = self.world, process.random
         pause = world.pause(rng)
         if rng.random() < 0.5:
-            async with limited_to(process, "flush", 3 * process.operation_timeout):
+            async with limited_to(process, "flush", 10 * process.operation_timeout):
                 await writer.flush()
         for _ in range(rng.randint(5, 200)):
             if world.quiet:
@@ -178,7 +178,7 @@ class Resumed(Workload):
             if pause:
                 await trio.sleep(pause * rng.random())
             await process.attempt(partial(self.one_call, process, writer))
-        async with limited_to(process, "flush", 3 * process.operation_timeout):
+        async with limited_to(process, "flush", 10 * process.operation_timeout):
             await writer.flush()
 
     async def one_call(self, process: Process, writer: ResumableWriter[bytes]) -> None:
@@ -191,7 +191,7 @@ class Resumed(Workload):
             ack = await writer.write_events([event for event, _ in many], [key for _, key in many])
         self.last = max(self.last, first + len(many) - 1)
         if rng.random() < 0.5:
-            async with limited_to(process, "an acknowledgement", 3 * process.operation_timeout):
+            async with limited_to(process, "an acknowledgement", 10 * process.operation_timeout):
                 await ack.wait()
             self.acknowledged = max(self.acknowledged, first + len(many) - 1)
 

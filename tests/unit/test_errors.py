@@ -45,6 +45,8 @@ VALUES: dict[str, Any] = {
     "offset": 10,
     "found": (None, b"entry"),
     "item": "trips.csv",
+    "feature": "writing an event over 8 MiB to plant/presses",
+    "needed": "0.11",
     "group": "readings",
     "encoding_id": 7,
     "checkpoint": "daily",

@@ -19,6 +19,7 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
 )
 from pravega_wire.protocol import group_state as g
+from pravega_wire.protocol.group_algorithm import cancel_checkpoints
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
 from pravega_wire.values.positions import KeyRange
@@ -334,6 +335,17 @@ def test_checkpoints_are_given_up_and_forgotten() -> None:
     assert state.apply(g.ClearCheckpointsBefore("three")) == state
     # Nobody is there to answer it: complete at once.
     assert state_of().apply(g.CreateCheckpoint("c")).checkpoints.completed("c") == {SEG0: 5, SEG1: 6, SEG2: 7}
+
+
+def test_checkpoints_are_cancelled_in_a_way_that_every_java_client_reads() -> None:
+    """A Java client before 0.13 fails when it finds a RemoveOutstandingCheckpoints."""
+    state = state_of(a={SEG0: 0})
+    assert cancel_checkpoints(state) == []
+    for name in ("one", "two", "x" + g.SILENT):
+        state = state.apply(g.CreateCheckpoint(name))
+    [update] = cancel_checkpoints(state)
+    assert isinstance(update, g.CompactReaderGroupState)
+    assert update == state.apply(g.RemoveOutstandingCheckpoints()).compacted()
 
 
 def test_a_lag_of_a_reader_that_is_gone_is_harmless() -> None:

@@ -1,4 +1,4 @@
-"""Results that arrived for cancelled tasks of an event loop: the next call returns them, and none is lost."""
+"""Calls of an event loop: what came for cancelled tasks is kept, and many tasks wait in one call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from pravega_wire.aio import ByteStreamReader
-from pravega_wire.aio.portal import Line, Portal
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.aio.portal import Line, Portal, Shared
+from pravega_wire.errors import ClosedError, InvalidArgumentError
 
 
 @asynccontextmanager
@@ -151,5 +151,65 @@ def test_kept_bytes_stay_unless_the_offset_changes() -> None:
             await cancelled(source, reader.seek(400))
             assert reader.offset == 400
             assert await reader.receive_some(10) == Bytes.DATA[400:410]
+
+    asyncio.run(main())
+
+
+class Waiting:
+    """Something to wait for in the client's thread.
+
+    :ivar calls: how many calls have waited for it.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.begun = threading.Event()
+        self.over = threading.Event()
+        self.error: Exception | None = None
+
+    async def wait(self) -> None:
+        self.calls += 1
+        self.begun.set()
+        await trio.to_thread.run_sync(self.over.wait, abandon_on_cancel=True)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [None, InvalidArgumentError("refused")])
+def test_many_tasks_wait_in_one_call(error: Exception | None) -> None:
+    async def main() -> None:
+        async with opened() as line:
+            waiting = Waiting()
+            waiting.error = error
+            shared = Shared(line, waiting.wait)
+            tasks = [asyncio.create_task(shared.wait()) for _ in range(5)]
+            await asyncio.to_thread(waiting.begun.wait)
+            tasks[1].cancel()
+            waiting.over.set()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [found[0], *found[2:]] == [error] * 4
+            assert isinstance(found[1], asyncio.CancelledError)
+            assert waiting.calls == 1
+            # What has ended is not waited for: another call asks again.
+            assert await asyncio.gather(shared.wait(), return_exceptions=True) == [error]
+            assert waiting.calls == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["object", "client"])
+def test_closing_ends_what_many_tasks_wait_for(what: str) -> None:
+    async def main() -> None:
+        async with opened() as line:
+            waiting = Waiting()
+            shared = Shared(line, waiting.wait)
+            tasks = [asyncio.create_task(shared.wait()) for _ in range(3)]
+            await asyncio.to_thread(waiting.begun.wait)
+            if what == "object":
+                await line.run(line.closing, trio.lowlevel.checkpoint)
+            else:
+                await line.crossing.stop()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert list(map(type, found)) == [ClosedError] * 3
 
     asyncio.run(main())

@@ -23,6 +23,9 @@ from pravega_wire import (
     KeyValueTable,
     KeyValueTableConfiguration,
     PravegaConfig,
+    Put,
+    Remove,
+    StateFormat,
     TableEntry,
     TableKey,
 )
@@ -60,7 +63,13 @@ from pravega_wire.segment.table import (
     batch_bytes,
     settle,
 )
-from pravega_wire.serializers import BytesSerializer, FunctionSerializer, Serializer, Utf8Serializer
+from pravega_wire.serializers import (
+    BytesSerializer,
+    FunctionSerializer,
+    JsonSerializer,
+    Serializer,
+    Utf8Serializer,
+)
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.key_value_table import _batches, _following, _Segment
 from pravega_wire.values.types import ScopedStream
@@ -907,3 +916,14 @@ def test_entries_and_keys_are_values() -> None:
     entry: Any = TableEntry(key, b"", cast(Any, None))
     with pytest.raises(AttributeError):
         entry.value = b"x"
+
+
+@pytest.mark.parametrize("kind", [Insert[bytes, int], Put[bytes, int]])
+def test_typed_programs_may_name_the_types(kind: type[Insert[bytes, int]]) -> None:
+    assert kind(b"k", 1).value == 1
+
+
+def test_typed_programs_may_name_the_types_of_removals_and_states() -> None:
+    assert Remove[bytes](b"k").key == b"k"
+    states = StateFormat[int, int](JsonSerializer(), JsonSerializer(), lambda state, update: state + update)
+    assert states.step(1, 2) == 3

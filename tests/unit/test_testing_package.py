@@ -474,9 +474,12 @@ def test_the_command_ends_with_its_server(
 # --- which server ---------------------------------------------------------------------------------
 
 
+SETTINGS = ("PRAVEGA_TEST_SERVER", "PRAVEGA_TEST_VERSION", "PRAVEGA_CONTROLLER_URI", "PRAVEGA_WIRE_JARS")
+
+
 @pytest.fixture
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in ("PRAVEGA_TEST_SERVER", "PRAVEGA_CONTROLLER_URI", "PRAVEGA_WIRE_JARS"):
+    for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
 
@@ -487,8 +490,10 @@ def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, image: bool, 
     assert server.choose_kind(None) == kind
     no_settings.setenv("PRAVEGA_CONTROLLER_URI", "tcp://somewhere:9090")
     assert server.choose_kind(None) == "address"
-    no_settings.setenv("PRAVEGA_TEST_SERVER", "jars")
+    no_settings.setenv("PRAVEGA_TEST_VERSION", "0.12.0")
     assert server.choose_kind(None) == "jars"
+    no_settings.setenv("PRAVEGA_TEST_SERVER", "memory")
+    assert server.choose_kind(None) == "memory"
     assert server.choose_kind("containers") == "containers"
 
 
@@ -518,6 +523,37 @@ def test_what_only_the_jars_can(no_settings: pytest.MonkeyPatch, kind: running.K
     with pytest.raises(ServerStartError, match="only the published jars, not"):
         with server.standalone(kind=kind, tls=True):
             raise AssertionError
+    with pytest.raises(ServerStartError, match="only the published jars, not"):
+        with server.standalone(kind=kind, version="0.12.0"):
+            raise AssertionError
+
+
+def test_a_version_that_is_not_known(
+    no_settings: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = "is not one of 0.10.0, 0.11.0, 0.12.0, 0.13.0"
+    with pytest.raises(ServerStartError, match=f"^version='1.0' {known}$"):
+        with server.standalone(version="1.0"):
+            raise AssertionError
+    with pytest.raises(ServerStartError, match=f"^version='1.0' {known}$"):
+        with server.cluster(version="1.0"):
+            raise AssertionError
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert command.main(["fetch", "--pravega-version", "1.0"]) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == f"error: version='1.0' {known}\n"
+    no_settings.setenv("PRAVEGA_TEST_VERSION", "0.12")
+    with pytest.raises(ServerStartError, match=f"^PRAVEGA_TEST_VERSION='0.12' {known}$"):
+        jars.client_classpath()
+
+
+def test_which_version(no_settings: pytest.MonkeyPatch) -> None:
+    assert jars.chosen_version() == "0.13.0"
+    no_settings.setenv("PRAVEGA_TEST_VERSION", "0.11.0")
+    assert jars.chosen_version() == "0.11.0"
+    assert jars.chosen_version("0.12.0") == "0.12.0"
 
 
 def test_without_a_container_engine(no_settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -639,6 +675,19 @@ def test_the_lock_file_names_every_file_once() -> None:
     assert {jar.version for jar in locked if jar.group == "io.pravega"} == {"0.13.0"}
 
 
+@pytest.mark.parametrize("version", [each for each in jars.known_versions() if each != jars.NEWEST])
+def test_the_lock_file_of_an_older_server_replaces_what_differs(version: str) -> None:
+    newest, older = jars.locked_jars(), jars.jars_of(version)
+    own = set(older) - set(newest)
+    assert all(len(jar.sha256) == 64 and int(jar.sha256, 16) >= 0 and jar.size > 500 for jar in own)
+    assert {jar.version for jar in own if jar.group == "io.pravega"} == {version}
+    assert {jar.version for jar in older if jar.group == "io.pravega"} == {version}
+    # One version of each artifact: with two of them, the order of the class path would decide.
+    assert len({(jar.group, jar.artifact, jar.classifier) for jar in older}) == len(older) >= len(newest)
+    assert {(jar.group, jar.artifact) for jar in older} >= {(jar.group, jar.artifact) for jar in newest}
+    assert {use for jar in own for use in jar.uses} == {"server", "client"}
+
+
 def test_the_lock_file_of_the_schema_registry_adds_to_the_other() -> None:
     registry = jars.schema_registry_jars()
     assert all(len(jar.sha256) == 64 and int(jar.sha256, 16) >= 0 and jar.size > 500 for jar in registry)
@@ -655,6 +704,8 @@ def test_a_directory_of_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     (tmp_path / "a.jar").touch()
     (tmp_path / "c.txt").touch()
     assert jars.server_classpath() == [tmp_path / "a.jar", tmp_path / "b.jar"]
+    with pytest.raises(ServerStartError, match=r"names the server's jars, so version='0\.12\.0' cannot"):
+        jars.server_classpath("0.12.0")
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ async def _store(client: PravegaClient, endpoint: Endpoint) -> Finding:
                     )
                 )
                 await greeted.done.wait()
-                versions = flow.connection.versions
+                features = await flow.connection.features()
             finally:
                 flow.close()
     except trio.TooSlowError:
@@ -218,8 +218,9 @@ async def _store(client: PravegaClient, endpoint: Endpoint) -> Finding:
         return Finding(name, "problem", error.message)
     if greeted.error is not None:
         return Finding(name, "problem", greeted.error.message)
-    spoken = "" if versions is None else f"; it speaks wire versions {versions[0]} to {versions[1]}"
-    return Finding(name, "ok", f"answered in {duration_text(trio.current_time() - started)}{spoken}")
+    taken = duration_text(trio.current_time() - started)
+    spoken = f"wire versions {features.low} to {features.high} (Pravega {features.release})"
+    return Finding(name, "ok", f"answered in {taken}; it speaks {spoken}")
 
 
 # --- transactions -----------------------------------------------------------------------------------

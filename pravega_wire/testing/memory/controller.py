@@ -751,10 +751,6 @@ class Controller:
         if epoch == stream.epoch.reference:
             self._commit_into(stream, stream.epoch, together)
             return
-        if len(stream.epochs) > stream.active + 1:
-            # A scale has begun since, and has its number already.
-            self._soon(stream, lambda: self._commit_waiting(stream))
-            return
         # Rolling: the transaction's epoch and the active one are made again, one after the other.
         active = stream.epoch
         first = stream.duplicate(stream.epochs[epoch], active)

@@ -42,6 +42,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 
@@ -185,7 +186,7 @@ public final class InteropPeer {
         List<String[]> events = readEvents(count);
         try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
              EventStreamWriter<byte[]> writer = factory.createEventWriter(
-                 stream, BYTES, EventWriterConfig.builder().enableLargeEvents(true).build())) {
+                 stream, BYTES, withLargeEvents())) {
             for (String[] event : events) {
                 byte[] payload = new byte[Integer.parseInt(event[1])];
                 new Random(Long.parseLong(event[2])).nextBytes(payload);
@@ -295,8 +296,23 @@ public final class InteropPeer {
 
     // --- cuts -------------------------------------------------------------------------------------
 
-    private StreamInfo info(String scope, String stream) {
-        return manager.fetchStreamInfo(scope, stream).join();
+    private StreamInfo info(String scope, String stream) throws Exception {
+        // Clients before 0.13 have another method, and this is compiled with each.
+        try {
+            Object found = StreamManager.class.getMethod("fetchStreamInfo", String.class, String.class)
+                .invoke(manager, scope, stream);
+            return (StreamInfo) ((CompletableFuture<?>) found).join();
+        } catch (NoSuchMethodException older) {
+            return (StreamInfo) StreamManager.class.getMethod("getStreamInfo", String.class, String.class)
+                .invoke(manager, scope, stream);
+        }
+    }
+
+    /** Of clients from 0.11 on. */
+    private static EventWriterConfig withLargeEvents() throws Exception {
+        EventWriterConfig.EventWriterConfigBuilder builder = EventWriterConfig.builder();
+        builder.getClass().getMethod("enableLargeEvents", boolean.class).invoke(builder, true);
+        return builder.build();
     }
 
     private static StreamCut cut(String text) {
