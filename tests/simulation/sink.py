@@ -495,7 +495,8 @@ class Sink(Workload):
 
     async def end(self) -> None:
         """One driver, which nothing disturbs, has to be able to go on, and removes all that was left."""
-        for wait in (0.0, self.lease + 10.0):
+        # What a killed driver has sent may be stored for some seconds, and fences whoever has read before.
+        for wait in (10.0, self.lease + 10.0):
             await trio.sleep(wait)
             while True:
                 checkpoint = self.checkpoints[-1]

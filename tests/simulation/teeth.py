@@ -454,6 +454,20 @@ def _order_of_tasks() -> Iterator[None]:
         yield
 
 
+@tooth("order of merges", ("sink",))
+def _order_of_merges() -> Iterator[None]:
+    """Nobody looks whether a store that was replaced has merged the partitions in another order."""
+
+    async def touch(self: SegmentMetadata) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with (
+        patch.object(SegmentMetadata, "touch", touch),
+        patch.object(BatchCommitter, "_check_merged", lambda self, txn, parts, merged: None),
+    ):
+        yield
+
+
 @tooth("number of a batch", ("sink",))
 def _number_of_a_batch() -> Iterator[None]:
     """A batch with the number of the last one counts as the same: rows of an older checkpoint are lost."""

@@ -207,6 +207,22 @@ def test_a_segment_that_was_merged_is_not_forgotten_at_once(world: World, link: 
     assert again.send(create) == [c.SegmentCreated(1, source)]
 
 
+@pytest.mark.parametrize("touched", [False, True])
+def test_segments_that_are_looked_up_are_merged_later(world: World, link: Link, touched: bool) -> None:
+    first, second = "s/t/1.#epoch.0", "s/t/2.#epoch.0"
+    for name in (first, second):
+        world.store.create(name)
+        world.append(name[4:5].encode(), name)
+        # A minute without use, or another host that takes it over, is what makes a store forget one.
+        world.now += 61 if name == first else 0
+    link.send(c.GetStreamSegmentInfo(1, first, ""))
+    if touched:
+        link.send(c.GetSegmentAttribute(1, first, WRITER, ""))
+    (reply,) = link.send(c.MergeSegmentsBatch(1, SEGMENT, (first, second), ""))
+    assert [each.new_target_write_offset for each in reply.sources] == ([1, 2] if touched else [2, 1])
+    assert world.store.segment(SEGMENT).data == (b"12" if touched else b"21")
+
+
 def test_a_refused_set_up_takes_the_writer_from_its_segment(world: World, link: Link) -> None:
     set_up(link)
     missing = "s/t/9.#epoch.0"

@@ -39,6 +39,9 @@ NULL: Final = -(2**63)
 
 _MAX_READ: Final = 2 << 20
 _MIN_READ: Final = 8
+_UNUSED_AFTER: Final = 60
+"""Seconds after which a store no longer has a segment in memory that nobody uses."""
+
 _FORGOTTEN_AFTER: Final = 5.0
 """Seconds until a store has forgotten a segment that was merged or deleted: until its writer comes to it."""
 
@@ -93,6 +96,7 @@ class Segment:
     :ivar waiting: reads at its end.
     :ivar pending: blocks that were received and not stored so far.
     :ivar sealing: whether it takes nothing new; it is sealed when what came before is stored.
+    :ivar used: time of the last use, in milliseconds since 1970; 0 for one that its host does not know.
     """
 
     name: str
@@ -105,6 +109,7 @@ class Segment:
     waiting: list[tuple[StoreConnection, c.ReadSegment]] = field(default_factory=list, repr=False)
     pending: deque[_Block] = field(default_factory=deque, repr=False)
     sealing: bool = False
+    used: int = 0
 
     @property
     def length(self) -> int:
@@ -167,6 +172,7 @@ class SegmentStore:
         for _ in range(stored):
             self.store_next(segment)
         segment.pending.clear()
+        segment.used = 0
         self._ask_again(segment)
 
     def segment(self, name: str) -> Segment:
@@ -213,8 +219,17 @@ class SegmentStore:
     def _add(self, name: str) -> Segment:
         if name in self.segments:
             raise Exists
-        made = self.segments[name] = Segment(name, self._now(), attributes={CREATED: self._now()})
+        now = self._now()
+        made = self.segments[name] = Segment(name, now, attributes={CREATED: now}, used=now)
         return made
+
+    def use(self, segment: Segment) -> None:
+        """Note that a segment is used, so that its host knows it for a while."""
+        segment.used = self._now()
+
+    def knows(self, segment: Segment) -> bool:
+        """Whether its host has a segment in memory; otherwise it looks it up first."""
+        return self._now() < segment.used + 1000 * _UNUSED_AFTER
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
@@ -240,7 +255,7 @@ class SegmentStore:
             raise BadOffset(segment.length)
         self._set_attributes(segment, attributes)
         segment.data += data
-        segment.modified = self._now()
+        segment.modified = segment.used = self._now()
         if data:
             self._wake(segment)
 
@@ -632,7 +647,10 @@ class StoreConnection:
             case c.MergeSegments():
                 return self._merge(command)
         if name in store.segments:
-            return self._reply_about(store.segments[name], command, request)
+            segment = store.segments[name]
+            if not isinstance(command, c.GetStreamSegmentInfo):
+                store.use(segment)
+            return self._reply_about(segment, command, request)
         return self._reply_about_merged(store.merged(name), command, request)
 
     def _merge(self, command: c.MergeSegments) -> c.Command:
@@ -665,12 +683,19 @@ class StoreConnection:
         if target is None:
             self._store.merged(command.target_segment_id)
             raise Sealed
-        merged = []
-        for name in command.source_segment_ids:
-            source = self._store.segments.get(name)
+        segments, names = self._store.segments, command.source_segment_ids
+        merged = [c.MergedSource(name, 0) for name in names]
+
+        def is_later(index: int) -> bool:
+            source = segments.get(names[index])
+            return source is not None and not self._store.knows(source)
+
+        # What has to be looked up comes after the rest.
+        for index in sorted(range(len(names)), key=is_later):
+            source = segments.get(names[index])
             # One that is not there counts as merged.
             length = target.length if source is None else self._store.merge(target, source)
-            merged.append(c.MergedSource(name, length))
+            merged[index] = c.MergedSource(names[index], length)
         return c.SegmentsBatchMerged(command.request_id, target.name, tuple(merged))
 
     def _reply_about(self, segment: Segment, command: Any, request: int) -> c.Command | None:
