@@ -56,7 +56,8 @@ class _Thread(Generic[T]):
 
     async def run(self) -> T:
         """Run the function to its end; a cancellation kills it."""
-        threading.Thread(target=self._context.run, args=(self._main,), daemon=True).start()
+        thread = threading.Thread(target=self._context.run, args=(self._main,), daemon=True)
+        thread.start()
         cancelled: trio.Cancelled | None = None
         while (wanted := self._step()) is not None:
             self._got = self._raised = None
@@ -67,6 +68,8 @@ class _Thread(Generic[T]):
                 self._raised = Killed()
             except BaseException as error:
                 self._raised = error
+        # What it has held is dropped before anything else goes on.
+        thread.join()
         if cancelled is not None:
             raise cancelled
         if self._raised is not None:
