@@ -372,21 +372,21 @@ def appended_data(block: c.AppendBlock | None, end: c.AppendBlockEnd) -> bytes:
     if not 0 <= whole <= len(data):
         raise DecodeError(f"an append block of {len(data)} bytes cannot have {whole} bytes of whole events")
     result, closing = data[:whole], data[whole:]
-    if closing:
-        if len(closing) < HEADER.size:
-            raise TruncatedInputError("an append block ends in the middle of its closing frame")
-        code, length = HEADER.unpack_from(closing)
-        if length != len(closing) - HEADER.size:
-            raise DecodeError("an append block has something besides its closing frame after the events")
-        if code == c.PartialEvent.CODE:
-            result += closing[HEADER.size :]
-        elif code != c.Padding.CODE:
-            raise DecodeError(
-                f"an append block is closed by command {code} instead of a Padding or PartialEvent"
-            )
-        elif tail:
-            raise DecodeError("an append block is padded although its end has data")
-    return result + tail
+    if not closing:
+        # A server leaves the end's data out then (observed).
+        return result
+    if len(closing) < HEADER.size:
+        raise TruncatedInputError("an append block ends in the middle of its closing frame")
+    code, length = HEADER.unpack_from(closing)
+    if length != len(closing) - HEADER.size:
+        raise DecodeError("an append block has something besides its closing frame after the events")
+    if code == c.PartialEvent.CODE:
+        return result + closing[HEADER.size :] + tail
+    if code != c.Padding.CODE:
+        raise DecodeError(f"an append block is closed by command {code} instead of a Padding or PartialEvent")
+    if tail:
+        raise DecodeError("an append block is padded although its end has data")
+    return result
 
 
 def decode_generic(code: int, body: memoryview) -> c.Command:

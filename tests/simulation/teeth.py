@@ -12,7 +12,6 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.controller.client import ControllerClient
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import FencedError, PravegaError, TableKeyBadVersionError
 from pravega_wire.ingest import engine

@@ -201,6 +201,9 @@ def test_a_segment_that_was_merged_is_not_forgotten_at_once(world: World, link: 
     assert set_up(link, source) == 1
     link.send(block(2))
     assert link.closed
+    other = Link(world.store)
+    assert other.send(c.MergeSegments(1, source, SEGMENT, "")) == [c.SegmentIsSealed(1, SEGMENT)]
+    assert world.store.segment(SEGMENT).sealed
     world.now += 60
     again = Link(world.store)
     assert again.send(merge) == [c.NoSuchSegment(1, source)]
@@ -274,8 +277,15 @@ def test_a_read_of_a_connection_that_was_lost_is_not_answered(world: World, link
 
 
 def test_a_transient_segment_lives_as_long_as_its_connection(world: World, link: Link) -> None:
-    names = [link.send(c.CreateTransientSegment(1, WRITER, SEGMENT, ""))[0].segment for _ in range(2)]
-    assert link.send(c.MergeSegments(1, SEGMENT, names[0], "")) == [c.SegmentsMerged(1, SEGMENT, names[0], 0)]
+    names = [link.send(c.CreateTransientSegment(1, WRITER, SEGMENT, ""))[0].segment for _ in range(3)]
+    segment_type = UUID(int=(1 << 127) | 9)
+    assert link.send(c.GetSegmentAttribute(1, names[0], segment_type, "")) == [c.SegmentAttribute(1, 128)]
+    set_up(link, names[0])
+    link.send(block(1))
+    assert link.send(c.MergeSegments(1, SEGMENT, names[0], "")) == [c.SegmentsMerged(1, SEGMENT, names[0], 4)]
+    # One that is empty would be deleted; that is refused, and done.
+    assert link.send(c.MergeSegments(1, SEGMENT, names[1], "")) == [c.NoSuchSegment(1, names[1])]
+    assert world.names() == {SEGMENT, names[2]}
     link.lost()
     assert world.names() == {SEGMENT}
 
@@ -362,6 +372,15 @@ def test_a_later_gap_makes_up_for_an_earlier_one(alone: World) -> None:
     assert not valid({low: 0, middle: 0})
     assert not valid({middle: 0, low: -1})
     assert valid({middle: 0, high: -1})
+
+
+def test_a_cut_that_is_before_itself(alone: World) -> None:
+    """Nothing is before the first truncation, so it begins; no store takes it, and it never ends."""
+    alone.create(2)
+    alone.scale([0], (0.0, 0.5))
+    alone.wait(1)
+    (new,) = set(alone.segments()) - {1}
+    assert alone.ask("truncateStream", pb.StreamCut(streamInfo=STREAM, cut={0: 0, 1: -1, new: 0})) == []
 
 
 @pytest.mark.parametrize(("start", "end"), [({9: 0}, {}), ({0: 0}, {9: 0}), ({}, {9: 0})])

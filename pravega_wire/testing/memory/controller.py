@@ -541,6 +541,9 @@ class Controller:
 
     def isStreamCutValid(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
         stream = self._stream(request.streamInfo)
+        if not request.cut:
+            # Another status than for other cuts that it cannot follow (observed).
+            raise _Failed(StatusCode.INTERNAL, "the cut is empty")
         try:
             return pb.StreamCutValidityResponse(response=stream.is_valid(request.cut))
         except (IndexError, ValueError) as error:
@@ -558,7 +561,7 @@ class Controller:
 
     def _truncate(self, stream: Stream, cut: dict[int, int]) -> bool:
         try:
-            if not stream.is_valid(cut) or not stream.is_at_or_after(cut, stream.cut or cut):
+            if not stream.is_valid(cut) or (stream.cut and not stream.is_at_or_after(cut, stream.cut)):
                 return False
         except (NotFound, IndexError, ValueError):
             return False
@@ -942,6 +945,8 @@ class Controller:
         if request.generation != group.generation:
             return pb.UpdateSubscriberStatus(status="GENERATION_MISMATCH")
         cut = dict(request.streamCut.cut)
+        if not cut:
+            raise _Failed(StatusCode.UNKNOWN, "the cut is empty")
         before = stream.subscribers[request.subscriber]
         try:
             valid = stream.is_valid(cut) and (not before or stream.is_at_or_after(cut, before))

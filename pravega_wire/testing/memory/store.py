@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -61,6 +61,10 @@ SCALE_TYPE: Final = _well_known(2)
 SCALE_RATE: Final = _well_known(3)
 ROLLOVER: Final = _well_known(4)
 SEGMENT_TYPE: Final = _well_known(9)
+_TRANSIENT: Final = 128
+_HASH_TABLE: Final = 1
+_FIXED_TABLE: Final = 5
+_TABLE_ROLLOVER: Final = 16 << 20
 
 
 class Missing(Refused):
@@ -97,6 +101,9 @@ class Segment:
     :ivar pending: blocks that were received and not stored so far.
     :ivar sealing: whether it takes nothing new; it is sealed when what came before is stored.
     :ivar used: time of the last use, in milliseconds since 1970; 0 for one that its host does not know.
+    :ivar transient: whether it is for a large event.
+    :ivar known: whether its container has it at hand. Where it has not, some refusals are answers that
+        otherwise end the connection (observed).
     """
 
     name: str
@@ -110,6 +117,8 @@ class Segment:
     pending: deque[_Block] = field(default_factory=deque, repr=False)
     sealing: bool = False
     used: int = 0
+    transient: bool = False
+    known: bool = False
 
     @property
     def length(self) -> int:
@@ -206,15 +215,22 @@ class SegmentStore:
         }
         return made
 
-    def create_table(self, name: str, key_length: int) -> Segment:
+    def create_table(self, name: str, key_length: int, rollover: int = 0) -> Segment:
         """Create a table segment."""
         made = self._add(name)
         made.table = Table(made, max(key_length, 0))
+        made.attributes |= {
+            ROLLOVER: rollover if rollover > 0 else _TABLE_ROLLOVER,
+            SEGMENT_TYPE: _FIXED_TABLE if key_length > 0 else _HASH_TABLE,
+        }
         return made
 
     def create_transient(self, parent: str, writer_id: UUID) -> Segment:
         """Create a segment for a large event."""
-        return self._add(f"{parent}#transient.{writer_id.hex}.{self._random.getrandbits(128):032x}")
+        made = self._add(f"{parent}#transient.{writer_id.hex}.{self._random.getrandbits(128):032x}")
+        made.attributes[SEGMENT_TYPE] = _TRANSIENT
+        made.transient = made.known = True
+        return made
 
     def _add(self, name: str) -> Segment:
         if name in self.segments:
@@ -239,7 +255,7 @@ class SegmentStore:
         segment: Segment,
         data: bytes | bytearray,
         *,
-        attributes: Iterable[c.AttributeUpdate] = (),
+        attributes: Collection[c.AttributeUpdate] = (),
         at: int | None = None,
     ) -> None:
         """Append bytes and change attributes, both or neither.
@@ -247,13 +263,14 @@ class SegmentStore:
         :param segment: the segment.
         :param data: the bytes.
         :param attributes: changes of attributes.
-        :param at: length that the segment must have, or None.
+        :param at: length that the segment must have; None or a negative number for any.
         """
         if segment.sealed:
             raise Sealed
-        if at is not None and at != segment.length:
+        changed = self._changed(segment, attributes)
+        if at is not None and 0 <= at != segment.length:
             raise BadOffset(segment.length)
-        self._set_attributes(segment, attributes)
+        segment.attributes |= changed
         segment.data += data
         segment.modified = segment.used = self._now()
         if data:
@@ -264,36 +281,43 @@ class SegmentStore:
         block = segment.pending.popleft()
         block.connection.store(segment, block)
 
-    def set_attributes(self, segment: Segment, updates: Iterable[c.AttributeUpdate]) -> None:
+    def set_attributes(self, segment: Segment, updates: Collection[c.AttributeUpdate]) -> None:
         """Change attributes, all or none."""
         if segment.sealing:
             raise Sealed
-        self._set_attributes(segment, updates)
+        segment.attributes |= self._changed(segment, updates)
 
     def set_policy(self, segment: Segment, scale_type: int, rate: int) -> None:
         """Change a segment's scaling policy."""
         updates = [c.AttributeUpdate(SCALE_TYPE, 1, scale_type, 0), c.AttributeUpdate(SCALE_RATE, 1, rate, 0)]
         self.set_attributes(segment, updates)
 
-    def _set_attributes(self, segment: Segment, updates: Iterable[c.AttributeUpdate]) -> None:
+    def _changed(self, segment: Segment, updates: Collection[c.AttributeUpdate]) -> dict[UUID, int]:
+        """Return the new values of attributes. Each update is compared with what was before all of them."""
         new: dict[UUID, int] = {}
         for each in updates:
             key, value = each.attribute_id, each.new_value
-            known = new.get(key, segment.attributes.get(key))
-            old = NULL if known is None else known
+            old = segment.attributes.get(key)
             match each.update_type:
-                case 0 if known is not None:
-                    # Also if it was only asked for: the store remembers that it is not set (observed).
+                case 4 if old is None:
+                    # The store looks which of them are set, remembers those that are not, and begins again.
+                    segment.attributes |= {
+                        one.attribute_id: NULL
+                        for one in updates
+                        if one.attribute_id not in segment.attributes
+                    }
+                    return self._changed(segment, updates)
+                case 0 if old is not None:
                     raise BadAttribute
-                case 2 if old != NULL and value <= old:
+                case 2 if old is not None and value <= old:
                     raise BadAttribute
-                case 3:
-                    value += 0 if old == NULL else old
+                case 3 if old is not None:
+                    # With one that is known not to be set, the sum runs over, as in Java.
+                    value = (old + value + 2**63) % 2**64 - 2**63
                 case 4 if old != each.old_value:
-                    segment.attributes.setdefault(key, NULL)
                     raise BadAttribute
             new[key] = value
-        segment.attributes |= new
+        return new
 
     def begin_sealing(self, segment: Segment) -> None:
         """Take nothing new for a segment."""
@@ -319,21 +343,27 @@ class SegmentStore:
     ) -> int:
         """Append a segment to another one, and remove it; return the length of the target.
 
-        The source is sealed even if the rest is refused, and events are not counted (observed).
+        The source is sealed even if the rest is refused, and events are not counted (observed). An empty one
+        is only deleted.
         """
         if not source.sealed:
             self.seal(source)
         if source.data:
             self.append(target, source.data, attributes=updates or ())
-        elif updates is not None:
-            self.set_attributes(target, updates)
-        self._forget(source, merged=True)
+            self._forget(source, merged=True)
+        else:
+            if updates is not None:
+                self.set_attributes(target, updates)
+            self.delete(source)
         return target.length
 
     def delete(self, segment: Segment) -> None:
         """Delete a segment."""
         self._forget(segment, merged=False)
         self._ask_again(segment)
+        if segment.transient:
+            # It is gone, and yet this is the answer (observed).
+            raise Missing
 
     def _ask_again(self, segment: Segment) -> None:
         """Answer those who wait at the end of a segment that its host unloads."""
@@ -429,8 +459,7 @@ class StoreConnection:
         for segment in self._store.segments.values():
             segment.waiting = [each for each in segment.waiting if each[0] is not self]
         for name in self._transient:
-            if name in self._store.segments:
-                self._store.delete(self._store.segments[name])
+            self._store.segments.pop(name, None)
 
     def receive(self, command: c.Command) -> None:
         """Carry out a command."""
@@ -461,7 +490,7 @@ class StoreConnection:
                     raise _Cut
             case c.KeepAlive():
                 self.send(command)
-            case c.Padding() | c.PartialEvent():
+            case c.Padding():
                 pass
             case c.SetupAppend():
                 # Also if it is refused: then the blocks that follow break the connection (observed).
@@ -482,8 +511,8 @@ class StoreConnection:
             case c.ConditionalBlockEnd():
                 at = command.expected_offset
                 self._append(command, bytes(command.data), command.event_number, 1, at)
-            case c.FlushToStorage() | c.ListStorageChunks():
-                # These are taken at another port.
+            case c.FlushToStorage() | c.ListStorageChunks() | c.PartialEvent() | c.Event():
+                # The first two are taken at another port.
                 raise _Cut
             case _ if "C" not in command.DIRECTION:
                 raise _Cut
@@ -555,6 +584,8 @@ class StoreConnection:
         :param waited: whether it was kept before; then the answer says that it is at the end (observed).
         """
         offset, length = command.offset, segment.length
+        if offset < 0:
+            raise BadArgument("startOffset must be a non-negative number.")
         if offset < segment.start:
             reply: c.Command = c.SegmentIsTruncated(
                 command.request_id, segment.name, segment.start, offset=offset
@@ -640,7 +671,7 @@ class StoreConnection:
                 self._transient.add(made.name)
                 return c.SegmentCreated(request, made.name)
             case c.CreateTableSegment():
-                store.create_table(name, command.key_length)
+                store.create_table(name, command.key_length, command.rollover_size_bytes)
                 return c.SegmentCreated(request, name)
             case c.MergeSegmentsBatch():
                 return self._merge_batch(command)
@@ -655,12 +686,16 @@ class StoreConnection:
 
     def _merge(self, command: c.MergeSegments) -> c.Command:
         store = self._store
+        target = store.segments.get(command.target)
+        if target is not None:
+            target.known = True
         source = store.segments.get(command.source)
         if source is None:
             store.merged(command.source)
-        target = store.segments.get(command.target)
         if target is None:
             store.merged(command.target)
+            if source is not None and not source.sealed:
+                store.seal(source)
             raise Sealed
         length = target.length if source is None else store.merge(target, source, command.attribute_updates)
         return c.SegmentsMerged(command.request_id, target.name, command.source, length)
@@ -679,10 +714,18 @@ class StoreConnection:
         raise Missing
 
     def _merge_batch(self, command: c.MergeSegmentsBatch) -> c.Command:
+        if not command.source_segment_ids:
+            return c.SegmentsBatchMerged(command.request_id, command.target_segment_id, ())
         target = self._store.segments.get(command.target_segment_id)
         if target is None:
             self._store.merged(command.target_segment_id)
+            for name in command.source_segment_ids:
+                # For one that is not there the store asks how long the target is.
+                unsealed = self._store.segment(name)
+                if not unsealed.sealed:
+                    self._store.seal(unsealed)
             raise Sealed
+        target.known = True
         segments, names = self._store.segments, command.source_segment_ids
         merged = [c.MergedSource(name, 0) for name in names]
 
@@ -694,11 +737,25 @@ class StoreConnection:
         for index in sorted(range(len(names)), key=is_later):
             source = segments.get(names[index])
             # One that is not there counts as merged.
-            length = target.length if source is None else self._store.merge(target, source)
+            length = target.length
+            with suppress(Missing):
+                length = length if source is None else self._store.merge(target, source)
             merged[index] = c.MergedSource(names[index], length)
         return c.SegmentsBatchMerged(command.request_id, target.name, tuple(merged))
 
     def _reply_about(self, segment: Segment, command: Any, request: int) -> c.Command | None:
+        known, segment.known = (
+            segment.known,
+            segment.known or not isinstance(command, c.GetStreamSegmentInfo | c.GetSegmentAttribute),
+        )
+        try:
+            return self._reply_if_legal(segment, command, request)
+        except BadArgument:
+            if known and isinstance(command, c.ReadSegment | c.TruncateSegment):
+                raise _Cut from None
+            raise
+
+    def _reply_if_legal(self, segment: Segment, command: Any, request: int) -> c.Command | None:
         store, name = self._store, segment.name
         match command:
             case c.SetupAppend():
@@ -717,6 +774,8 @@ class StoreConnection:
                 store.seal(segment)
                 return c.SegmentSealed(request, name)
             case c.TruncateSegment():
+                if command.truncation_offset < 0:
+                    raise BadArgument("offset must be a non-negative number.")
                 segment.truncate(command.truncation_offset)
                 return c.SegmentTruncated(request, name)
             case c.DeleteSegment():

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from struct import Struct
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pravega_wire.protocol.commands import TableEntry, TableKey
+from pravega_wire.protocol.versioned import encode_record
 
 __all__ = [
     "NO_VERSION",
@@ -35,6 +37,9 @@ _REMOVED: Final = -1
 _COMPACTED_FROM: Final = 1 << 20
 _LIVE_SHARE: Final = 0.75
 _PAGE: Final = 16
+_HASH: Final = Struct(">qq")
+_TOKEN: Final = bytes.fromhex("0000010000000010")
+"""Begins a token; the hash of the last key follows."""
 _MAX_KEY: Final = 8192
 _MAX_VALUE: Final = (1 << 20) - _MAX_KEY
 _MAX_BATCH: Final = 0xFFFFFF - _MAX_KEY
@@ -121,10 +126,10 @@ class Table:
         """Remove keys, all or none; arguments as of :meth:`put`."""
         self._check(keys, at)
         for key in keys:
-            if self._places.pop(key.data, None) is None:
-                continue
-            del self._keys[bisect_left(self._keys, key.data)]
+            if self._places.pop(key.data, None) is not None:
+                del self._keys[bisect_left(self._keys, self._rank(key.data), key=self._rank)]
             if not self.key_length:
+                # Also of a key that is not there (observed).
                 self._segment.data += _HEADER.pack(0, len(key.data), _REMOVED, NO_VERSION) + key.data
 
     def get(self, key: bytes) -> TableEntry:
@@ -150,16 +155,20 @@ class Table:
             for bound in (first, last):
                 if bound:
                     self._check_key(bound)
+            if last and first > last:
+                raise BadArgument("firstKey must be smaller than or equal to lastKey.")
             start = bisect_left(self._keys, first)
             end = bisect_right(self._keys, last) if last else len(self._keys)
+            # A page is never split: there may be more than were wanted.
+            end = min(end, start + -(-max(most, 0) // _PAGE) * _PAGE)
+            token = encode_record([lambda target: target.array(self._keys[end - 1])]) if end > start else b""
         else:
             if first or last:
-                raise Unsupported
-            start, end = bisect_right(self._keys, token) if token else 0, len(self._keys)
-        # A page is never split: there may be more than were wanted.
-        pages = -(-max(most, 0) // _PAGE)
-        found = self._keys[start : min(end, start + pages * _PAGE)]
-        return [TableKey(key, self._places[key]) for key in found], found[-1] if found else token
+                raise BadArgument("Range Iterators not supported for HashTableSegments.")
+            start = bisect_right(self._keys, _rank(token[len(_TOKEN) :]), key=self._rank) if token else 0
+            end = min(len(self._keys), start + max(most, 0))
+            token = _TOKEN + _hash(self._keys[end - 1]) if end > start else b""
+        return [TableKey(key, self._places[key]) for key in self._keys[start:end]], token
 
     def changes(self, position: int, most: int) -> tuple[list[TableEntry], bool, bool, int]:
         """Return what has changed in a hash table since a position.
@@ -172,6 +181,9 @@ class Table:
             raise Unsupported
         if position > segment.length:
             raise BadArgument(f"fromPosition {position} is beyond the segment's length {segment.length}")
+        if position == segment.length:
+            # As if nothing had been asked (observed).
+            return [], False, True, 0
         truncated = position < segment.start
         position = max(position, segment.start)
         found: dict[bytes, TableEntry] = {}
@@ -191,13 +203,13 @@ class Table:
     def _check(self, keys: Iterable[TableKey], at: int) -> None:
         for key in keys:
             self._check_key(key.data)
+        places = [(self._places.get(key.data, NOT_EXISTS), key.version) for key in keys]
+        wrong = [place for place, version in places if version not in (NO_VERSION, place)]
+        if wrong:
+            # Only hash tables tell that there is none (observed).
+            raise MissingKey if NOT_EXISTS in wrong and not self.key_length else BadVersion
         if at not in (-1, self._segment.length):
             raise BadOffset(self._segment.length)
-        for key in keys:
-            place = self._places.get(key.data, NOT_EXISTS)
-            if key.version not in (NO_VERSION, place):
-                # Only hash tables tell that there is none (observed).
-                raise MissingKey if place == NOT_EXISTS and not self.key_length else BadVersion
 
     def _check_key(self, key: bytes) -> None:
         if self.key_length and len(key) != self.key_length:
@@ -208,11 +220,15 @@ class Table:
         if len(key) > _MAX_KEY:
             raise BadArgument(f"a key has more than {_MAX_KEY} bytes")
 
+    def _rank(self, key: bytes) -> Any:
+        """What the order of keys goes by: in a hash table, signed halves of their hashes."""
+        return key if self.key_length else _rank(_hash(key))
+
     def _store(self, key: bytes, value: bytes, version: int = NO_VERSION) -> int:
         place = self._segment.length
         self._segment.data += _HEADER.pack(0, len(key), len(value), version) + key + value
         if key not in self._places:
-            insort(self._keys, key)
+            insort(self._keys, key, key=self._rank)
         self._places[key] = place
         return place
 
@@ -236,3 +252,11 @@ class Table:
         for key, (version, value) in sorted(found.items(), key=lambda item: self._places[item[0]]):
             self._store(key, value, version)
         segment.truncate(end)
+
+
+def _hash(key: bytes) -> bytes:
+    return sha256(key).digest()[: _HASH.size]
+
+
+def _rank(found: bytes) -> tuple[int, ...]:
+    return _HASH.unpack(found)

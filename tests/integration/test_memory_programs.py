@@ -1,0 +1,108 @@
+"""Random programs are answered by the server in memory as by the real one, and leave the same behind.
+
+``PRAVEGA_STORE_PROGRAMS`` and ``PRAVEGA_STREAM_PROGRAMS`` are how many there are; a usual run takes few.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pravega_wire.controller.client import open_controller
+from pravega_wire.testing import PravegaServer
+from tests.comparing import Channel, Memory, StoreLink, open_channel
+from tests.integration import controller_programs, store_programs
+from tests.integration.controller_programs import NeverAnsweredError, StreamRun
+from tests.integration.store_programs import Difference, Run
+
+STORE_PROGRAMS = int(os.environ.get("PRAVEGA_STORE_PROGRAMS", "320"))
+STREAM_PROGRAMS = int(os.environ.get("PRAVEGA_STREAM_PROGRAMS", "48"))
+STEPS = 16
+TOGETHER = 64
+"""Programs of a kind that are run at the same time; a server takes that many without being late."""
+
+Program = list[tuple[Any, int]]
+Begin = Callable[[StoreLink, Channel], Awaitable[Run]]
+
+
+def programs(steps: tuple[Any, ...], together: int) -> st.SearchStrategy[list[Program]]:
+    """Programs that are run together; a step is a function and its seed. What fails shrinks to few steps."""
+    step = st.tuples(st.sampled_from((None, *steps)), st.integers(0, 1 << 16))
+    program = st.lists(step, min_size=STEPS, max_size=STEPS)
+    return st.lists(program, min_size=together, max_size=together)
+
+
+def many(number: int, together: int) -> settings:
+    examples = max(1, number // together)
+    return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+async def begin_at_a_store(link: StoreLink, channel: Channel) -> Run:
+    return Run(Memory(), link)
+
+
+async def begin_with_a_stream(link: StoreLink, channel: Channel) -> Run:
+    run = StreamRun(Memory(), link, channel)
+    await run.begin()
+    return run
+
+
+async def difference(begin: Begin, link: StoreLink, channel: Channel, program: Program) -> Difference | None:
+    """Run a program; return what was not the same."""
+    run = None
+    try:
+        run = await begin(link, channel)
+        for step, seed in program:
+            if step is not None:
+                run.log.append(f"{step.__name__}:")
+                await step(run, Random(seed))
+        await run.finish()
+    except Difference as error:
+        return error
+    except trio.TooSlowError:
+        return Difference("\n".join([*(run.log if run else ()), "the real one did not answer"]))
+    except NeverAnsweredError:
+        pass
+    return None
+
+
+async def run_together(server: PravegaServer, begin: Begin, wanted: list[Program]) -> None:
+    async with open_controller(server.config().endpoints) as controller:
+        uri = await controller.get_uri("scope", "stream", 0)
+    found: list[Difference] = []
+
+    async def run_one(program: Program) -> None:
+        link = StoreLink((uri.host, uri.port))
+        await link.open()
+        first = await difference(begin, link, channel, program)
+        if first is not None:
+            await link.renew()
+            # What does not repeat depended on the moment at which the real one came to something.
+            again = await difference(begin, link, channel, program)
+            found.extend([again] if again else [])
+        await link.close()
+
+    async with open_channel(server) as channel, trio.open_nursery() as nursery:
+        for program in wanted:
+            if any(step for step, _ in program):
+                nursery.start_soon(run_one, program)
+    if found:
+        raise found[0]
+
+
+@many(STORE_PROGRAMS, TOGETHER)
+@given(wanted=programs(store_programs.STEPS, TOGETHER))
+def test_a_store_answers_the_same(pravega_server: PravegaServer, wanted: list[Program]) -> None:
+    trio.run(run_together, pravega_server, begin_at_a_store, wanted)
+
+
+@many(STREAM_PROGRAMS, TOGETHER // 4)
+@given(wanted=programs(controller_programs.STEPS, TOGETHER // 4))
+def test_a_controller_answers_the_same(pravega_server: PravegaServer, wanted: list[Program]) -> None:
+    trio.run(run_together, pravega_server, begin_with_a_stream, wanted)
