@@ -70,6 +70,9 @@ class Sharing(Workload):
         while not world.quiet:
             if rng.random() >= hurried or rng.random() < 0.05:
                 await trio.sleep(2 * pause * rng.random())
+            if world.quiet:
+                # A connection may have been lost before, unnoticed; then this call's answer is.
+                return
             with world.bearing():
                 await process.attempt(one_call)
 
