@@ -18,7 +18,6 @@ from tests.simulation.world import Settings, simulate
 
 ROOT = Path(__file__).parents[2]
 _SEEDS = 10
-_MOST_TRIES = 40
 
 
 def first_seed() -> int:
@@ -46,15 +45,15 @@ def test_a_seed_is_one_run(workload: str) -> None:
     for number in (1, 2):
         made = subprocess.run(
             [sys.executable, "-m", "tests.simulation", "--workload", workload, "--first", "7",
-             "--seeds", "3", "--json", "--keep-going"],
+             "--seeds", "2", "--json", "--keep-going"],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": str(number)}, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
         lines = [json.loads(line) for line in made.stdout.splitlines()]
-        assert len(lines) == 3, made.stderr
+        assert len(lines) == 2, made.stderr
         runs.append([(line["seed"], line["trace"], line["failure"]) for line in lines])
     assert runs[0] == runs[1]
-    assert len({trace for _, trace, _ in runs[0]}) == 3
+    assert len({trace for _, trace, _ in runs[0]}) == 2
 
 
 @pytest.mark.parametrize(
