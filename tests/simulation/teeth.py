@@ -238,7 +238,7 @@ def _compacted_entries_not_located() -> Iterator[None]:
         yield
 
 
-@tooth("late repetition", ("tables",), seeds=(8225,))
+@tooth("late repetition", ("tables",), seeds=())
 def _late_repetition() -> Iterator[None]:
     """What a lost connection has not sent arrives after it was sent again on another one."""
     with patch.object(SimulatedStream, "forget_unsent", lambda self: None):
