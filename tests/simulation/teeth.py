@@ -478,7 +478,7 @@ def _half_a_part() -> Iterator[None]:
         yield
 
 
-@tooth("committing counts as open", ("ingest",))
+@tooth("committing counts as open", ("ingest",), seeds=())
 def _committing_counts_as_open() -> Iterator[None]:
     """A part whose transaction is still COMMITTING is ingested again."""
     with _deciding((Phase.BEGUN, Phase.ENDED), (TxnStatus.COMMITTING,), Action.REDO):

@@ -418,26 +418,29 @@ def simulate(make: Callable[[World], Workload], settings: Settings, out: TextIO 
     """Run a workload in a world."""
     trace = Trace(out)
     worlds: list[World] = []
+    ended: list[float] = []
 
     async def main(interruptions: Interruptions) -> None:
         world = World(settings, trace, interruptions)
         worlds.append(world)
-        await world.live(make(world))
+        try:
+            await world.live(make(world))
+        finally:
+            ended.append(trio.current_time())
 
     failure: str | None = None
     error: BaseException | None = None
     began = time.process_time()
-    seconds = 0.0
     try:
         with _server_failures(worlds):
-            seconds = run(f"{settings.seed} {settings.workload} tasks", main)
+            run(f"{settings.seed} {settings.workload} tasks", main)
     except BaseException as raised:
         error = first_of(raised) if isinstance(raised, BaseExceptionGroup) else raised
         if isinstance(error, KeyboardInterrupt):
             raise
         failure = _told(error)
     return Result(
-        settings, failure, trace.digest(), trace.lines, seconds, time.process_time() - began,
+        settings, failure, trace.digest(), trace.lines, sum(ended), time.process_time() - began,
         worlds[0].faults if worlds else [], error,
     )  # fmt: skip
 
