@@ -257,8 +257,8 @@ class RoutedWriter(Generic[Value]):
         if self._highs:
             # Rounding may leave the last range short of 1; every position must have a segment.
             self._highs[-1] = math.inf
-        appenders = dict.fromkeys(route.appender for route in self._routes)
-        self._only = next(iter(appenders)) if len(appenders) == 1 else None
+        appenders = {route.appender for route in self._routes}
+        self._only = appenders.pop() if len(appenders) == 1 else None
         self._groups = _Groups(self._routes, self._highs, self._position_of)
 
     def _start(self, appender: SegmentAppender) -> None:
