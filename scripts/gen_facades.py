@@ -368,7 +368,10 @@ class ByHand:
     def __init__(self, facade: str) -> None:
         self.name = f"pravega_wire.{facade}.bases"
         self.tree = ast.parse((ROOT / "pravega_wire" / facade / "bases.py").read_text())
-        self.classes = {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
+        shared = ast.parse((ROOT / "pravega_wire" / "threads" / "outbox.py").read_text())
+        self.classes = {
+            each.name: each for each in (*shared.body, *self.tree.body) if isinstance(each, ast.ClassDef)
+        }
         self.imported = {
             alias.asname or alias.name
             for each in self.tree.body

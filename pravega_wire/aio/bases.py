@@ -21,8 +21,6 @@ from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, Shared, crossing, uninterrupted
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
-from pravega_wire.metrics import WriterMetrics
-from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
@@ -46,7 +44,14 @@ from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_serializer
 from pravega_wire.support.environment import environment
 from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
-from pravega_wire.threads.outbox import Outbox, Promise
+from pravega_wire.threads.outbox import (
+    Counting,
+    Outbox,
+    Promise,
+    ResumableCounting,
+    RoutedCounting,
+    TransactionCounting,
+)
 from pravega_wire.threads.portal import Held, shown_as
 from pravega_wire.transport.limits import is_hurried
 from pravega_wire.values.cuts import Bound
@@ -219,7 +224,7 @@ async def _wait_for_all(acks: Sequence[AsyncAck | Promise]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-class _WriterBase(Handle):
+class _WriterBase(Counting, Handle):
     """The common part of the writers."""
 
     def __init__(
@@ -242,10 +247,6 @@ class _WriterBase(Handle):
         self._since_yield = 0
         # What tasks wait for that have found no room.
         self._room: tuple[Promise, Shared] | None = None
-
-    def _counted(self) -> tuple[int, int]:
-        """The writer's counts of the events that it was given."""
-        return self._twin.events_written, self._twin.bytes_written
 
     def _ready(self) -> bool:
         """Whether the writer takes events."""
@@ -338,7 +339,7 @@ class _WriterBase(Handle):
         return tuple(acks)
 
 
-class RoutedWriterBase(_WriterBase):
+class RoutedWriterBase(RoutedCounting, _WriterBase):
     """The base of event writers and staging writers."""
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -352,22 +353,6 @@ class RoutedWriterBase(_WriterBase):
         writing = self._outbox.writing(self._twin.write_batch)
         return (await self._portal.run(writing, list(events), key),)
 
-    @property
-    def _events_written(self) -> int:
-        return self._outbox.unwritten()[0] + int(self._twin.events_written)
-
-    @property
-    def _bytes_written(self) -> int:
-        return self._outbox.unwritten()[1] + int(self._twin.bytes_written)
-
-    @property
-    def _outstanding_bytes(self) -> int:
-        events, size = self._outbox.unwritten()
-        return HEADER_BYTES * events + size + int(self._twin.outstanding_bytes)
-
-    def _metrics(self) -> WriterMetrics:
-        return self._outbox.counted(self._twin.metrics())
-
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.__aenter__().__await__()
 
@@ -379,16 +364,8 @@ class RoutedWriterBase(_WriterBase):
         await self._leave(kind, error, trace)
 
 
-class ResumableWriterBase(RoutedWriterBase):
+class ResumableWriterBase(ResumableCounting, RoutedWriterBase):
     """The base of resumable writers."""
-
-    def _counted(self) -> tuple[int, int]:
-        # Events that are already stored are not written, but they have numbers.
-        return self._twin.next_event_number, self._twin.bytes_written
-
-    @property
-    def _next_event_number(self) -> int:
-        return self._outbox.unwritten()[0] + int(self._twin.next_event_number)
 
     def _last_stored_of(self, routing_key: str) -> int:
         key = self._placing.key(routing_key)
@@ -396,20 +373,13 @@ class ResumableWriterBase(RoutedWriterBase):
         return twin.last_stored_of(routing_key if key is None else key)
 
 
-class TransactionBase(_WriterBase):
+class TransactionBase(TransactionCounting, _WriterBase):
     """The base of transactions."""
 
     def _ready(self) -> bool:
         twin: AsyncTransaction = self._twin
         writer = twin._writer
         return twin._open and twin._lost is None and writer is not None and writer._error is None
-
-    def _counted(self) -> tuple[int, int]:
-        writer = self._twin._writer
-        return (0, 0) if writer is None else (writer.events_written, writer.bytes_written)
-
-    def _metrics(self) -> WriterMetrics:
-        return self._outbox.counted(self._twin.metrics())
 
     async def _abort(self) -> None:
         # The fate of the events does not matter.

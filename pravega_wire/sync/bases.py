@@ -22,8 +22,6 @@ import trio
 
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import ClosedError, ConcurrentUseError, InvalidArgumentError, PravegaError
-from pravega_wire.metrics import WriterMetrics
-from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
@@ -49,7 +47,14 @@ from pravega_wire.support.environment import environment
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.table_mapping import TableMapping
 from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
-from pravega_wire.threads.outbox import Outbox, Promise
+from pravega_wire.threads.outbox import (
+    Counting,
+    Outbox,
+    Promise,
+    ResumableCounting,
+    RoutedCounting,
+    TransactionCounting,
+)
 from pravega_wire.threads.portal import Held, Line, Named, Opened, Portal, shown_as
 from pravega_wire.transport.limits import is_hurried
 from pravega_wire.values.cuts import Bound
@@ -283,7 +288,7 @@ class Ack:
         self._portal.within(timeout, self._twin.wait)
 
 
-class WriterBase(Handle):
+class WriterBase(Counting, Handle):
     """The common part of the blocking writers."""
 
     def __init__(
@@ -306,10 +311,6 @@ class WriterBase(Handle):
             self._counted,
             partial(Ack, self._portal),
         )
-
-    def _counted(self) -> tuple[int, int]:
-        """The writer's counts of the events that it was given."""
-        return self._twin.events_written, self._twin.bytes_written
 
     def _call(
         self, timeout: float | None, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
@@ -406,7 +407,7 @@ class WriterBase(Handle):
         return tuple(self._portal.within(timeout, feeding, self._outbox.writing(self._twin.write_events)))
 
 
-class RoutedWriterBase(WriterBase):
+class RoutedWriterBase(RoutedCounting, WriterBase):
     """The base of event writers and staging writers."""
 
     def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -427,22 +428,6 @@ class RoutedWriterBase(WriterBase):
         writing = Named(self._twin.write_batch, self._outbox.writing(self._twin.write_batch))
         return (self._portal.within(timeout, writing, list(events), key),)
 
-    @property
-    def _events_written(self) -> int:
-        return self._outbox.unwritten()[0] + int(self._twin.events_written)
-
-    @property
-    def _bytes_written(self) -> int:
-        return self._outbox.unwritten()[1] + int(self._twin.bytes_written)
-
-    @property
-    def _outstanding_bytes(self) -> int:
-        events, size = self._outbox.unwritten()
-        return HEADER_BYTES * events + size + int(self._twin.outstanding_bytes)
-
-    def _metrics(self) -> WriterMetrics:
-        return self._outbox.counted(self._twin.metrics())
-
     def __enter__(self) -> Self:
         self._portal.call(self._twin.__aenter__)
         return self
@@ -451,16 +436,8 @@ class RoutedWriterBase(WriterBase):
         self._leave(None, kind, error, trace)
 
 
-class ResumableWriterBase(RoutedWriterBase):
+class ResumableWriterBase(ResumableCounting, RoutedWriterBase):
     """The base of resumable writers."""
-
-    def _counted(self) -> tuple[int, int]:
-        # Events that are already stored are not written, but they have numbers.
-        return self._twin.next_event_number, self._twin.bytes_written
-
-    @property
-    def _next_event_number(self) -> int:
-        return self._outbox.unwritten()[0] + int(self._twin.next_event_number)
 
     @property
     def _events_skipped(self) -> int:
@@ -475,7 +452,7 @@ class ResumableWriterBase(RoutedWriterBase):
         return twin.last_stored_of(routing_key if key is None else key)
 
 
-class TransactionBase(WriterBase):
+class TransactionBase(TransactionCounting, WriterBase):
     """The base of transactions."""
 
     def _ready(self) -> bool:
@@ -491,13 +468,6 @@ class TransactionBase(WriterBase):
         if ack is not None and self._outbox.full is None:
             return ack
         return self._put_slowly(ack, event, key, timeout)
-
-    def _counted(self) -> tuple[int, int]:
-        writer = self._twin._writer
-        return (0, 0) if writer is None else (writer.events_written, writer.bytes_written)
-
-    def _metrics(self) -> WriterMetrics:
-        return self._outbox.counted(self._twin.metrics())
 
     def _abort(self, *, timeout: float | None = None) -> None:
         # The fate of the events does not matter.

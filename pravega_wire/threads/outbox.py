@@ -16,7 +16,7 @@ from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BY
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.threads.portal import Portal
 
-__all__ = ["Outbox", "Promise"]
+__all__ = ["Counting", "Outbox", "Promise", "ResumableCounting", "RoutedCounting", "TransactionCounting"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -84,6 +84,10 @@ class Promise:
         """The writer has not accepted the events."""
         self._error = error
         self.handed.set()
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the client was closed before this event was sent")
 
 
 class Outbox(Generic[A]):
@@ -208,11 +212,12 @@ class Outbox(Generic[A]):
                             return
                     await self._take()
         except BaseException:
-            error = ClosedError("the client was closed before this event was sent")
+            error = _closed()
             with self._lock:
+                if self._events:
+                    self._failure = self._failure or error
                 self._events, self._keys, self._bytes, self.full = [], [], 0, None
                 self._scheduled = False
-                self._failure = self._failure or error
             self._promise.fail(error)
             raise
 
@@ -239,7 +244,9 @@ class Outbox(Generic[A]):
             self._failure = self._failure or failure
             promise.fail(failure)
         except BaseException:
-            promise.fail(ClosedError("the client was closed before this event was sent"))
+            closed = _closed()
+            self._failure = self._failure or closed
+            promise.fail(closed)
             raise
         finally:
             with self._lock:
@@ -304,3 +311,57 @@ class Outbox(Generic[A]):
                 raise failure
 
         return ordered
+
+
+# --- the counts of both facades' writers ----------------------------------------------------------
+
+
+class Counting:
+    """The counts of a facade's writer: those of the writer in the client's thread, and the outbox's."""
+
+    _twin: Any
+    _outbox: Outbox[Any]
+
+    def _counted(self) -> tuple[int, int]:
+        """The writer's counts of the events that it was given."""
+        return self._twin.events_written, self._twin.bytes_written
+
+    def _metrics(self) -> WriterMetrics:
+        return self._outbox.counted(self._twin.metrics())
+
+
+class RoutedCounting(Counting):
+    """The counts of event writers and staging writers."""
+
+    @property
+    def _events_written(self) -> int:
+        return self._outbox.unwritten()[0] + int(self._twin.events_written)
+
+    @property
+    def _bytes_written(self) -> int:
+        return self._outbox.unwritten()[1] + int(self._twin.bytes_written)
+
+    @property
+    def _outstanding_bytes(self) -> int:
+        events, size = self._outbox.unwritten()
+        return HEADER_BYTES * events + size + int(self._twin.outstanding_bytes)
+
+
+class ResumableCounting(RoutedCounting):
+    """The counts of resumable writers."""
+
+    def _counted(self) -> tuple[int, int]:
+        # Events that are already stored are not written, but they have numbers.
+        return self._twin.next_event_number, self._twin.bytes_written
+
+    @property
+    def _next_event_number(self) -> int:
+        return self._outbox.unwritten()[0] + int(self._twin.next_event_number)
+
+
+class TransactionCounting(Counting):
+    """The counts of transactions."""
+
+    def _counted(self) -> tuple[int, int]:
+        writer = self._twin._writer
+        return (0, 0) if writer is None else (writer.events_written, writer.bytes_written)
