@@ -26,7 +26,6 @@ class _Controller(Controller):
 
     host_of: Callable[[str], str]
     misbehave: Callable[[str], str]
-    rename: dict[str, str]
 
     def getURI(self, request: pb.SegmentId) -> pb.NodeUri:
         super().getURI(request)

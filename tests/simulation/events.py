@@ -13,7 +13,7 @@ from pravega_wire.errors import ScaleConflictError
 from pravega_wire.protocol.group_state import segment_id_of
 from pravega_wire.stream.client import PravegaClient
 from tests.simulation.machine import Failure
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, Workload, World
 
 GRACE = 2.5
 """Seconds by which a call may exceed its limit: what it leaves under a shield has one more second."""
@@ -134,6 +134,13 @@ async def limited_to(process: Process, what: str, seconds: float | None = None) 
         took = trio.current_time() - began
         if took > limit + GRACE:
             process.world.problem(f"{what} took {took:.1f} s, and may take {limit:g} s")
+
+
+def maybe_scale(workload: Workload, nursery: trio.Nursery, stream: str, chance: float = 0.7) -> None:
+    """Have another process split and merge a stream's segments, in some of the runs."""
+    if workload.random.random() < chance:
+        scaler = workload.world.process("admin-scaler")
+        nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, stream))
 
 
 async def scale_now_and_then(process: Process, stream: str) -> None:

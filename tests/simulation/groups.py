@@ -6,7 +6,6 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import ClassVar
 
 import trio
@@ -21,7 +20,7 @@ from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.values.groups import ReaderGroupConfig
 from pravega_wire.values.positions import Checkpoint, Position
-from tests.simulation.events import History, scale_now_and_then, stored_events
+from tests.simulation.events import History, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import SCOPE, Process, Workload, World
 
@@ -63,7 +62,6 @@ class Groups(Workload):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.history = History()
-        self.numbers = count(1)
         self.lives: list[Life] = []
         self.delivered: list[bytes] = []
         self.twice: set[bytes] = set()
@@ -89,10 +87,8 @@ class Groups(Workload):
             nursery.start_soon(writer.run, self.write)
             nursery.start_soon(keeper.run, self.keep)
             for _ in range(self.random.randint(1, 4)):
-                nursery.start_soon(self.keep_alive)
-            if self.random.random() < 0.7:
-                scaler = self.world.process("admin-scaler")
-                nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
+                nursery.start_soon(self.keep_reading)
+            maybe_scale(self, nursery, STREAM)
 
     # --- writing
 
@@ -121,7 +117,7 @@ class Groups(Workload):
             return False
         return not self.missing or trio.current_time() > self.deadline
 
-    async def keep_alive(self) -> None:
+    async def keep_reading(self) -> None:
         while not self.complete:
             process = self.world.process(f"reader.{next(self.numbers)}")
             async with trio.open_nursery() as nursery:

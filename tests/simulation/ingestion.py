@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from itertools import count
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -27,7 +26,7 @@ from pravega_wire.ingest import EndRecord, FileIngester, FixedCount, LengthBefor
 from pravega_wire.ingest.engine import Stage
 from pravega_wire.ingest.state import IngestRecord
 from pravega_wire.stream.client import PravegaClient
-from tests.simulation.events import check_transactions, scale_now_and_then, stored_events
+from tests.simulation.events import check_transactions, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, Workload, World
 
@@ -88,7 +87,6 @@ class Ingest(Workload):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         rng = self.random
-        self.numbers = count(1)
         self.samples = _Samples(f"{world.settings.seed} samples")
         self.method = rng.choice(
             (
@@ -114,11 +112,9 @@ class Ingest(Workload):
             self.grow(max(1, begin))
             async with trio.open_nursery() as nursery:
                 for _ in range(self.random.choice((1, 1, 2))):
-                    nursery.start_soon(self.keep_alive)
+                    nursery.start_soon(self.keep_alive, "ingester", self.ingest)
                 nursery.start_soon(self.keep_growing)
-                if self.random.random() < 0.5:
-                    scaler = world.process("admin-scaler")
-                    nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
+                maybe_scale(self, nursery, STREAM, 0.5)
             last = world.process("admin-ingester")
             last.operation_timeout = 120.0
             await last.run(self.ingest_once)
@@ -139,11 +135,6 @@ class Ingest(Workload):
             if world.quiet:
                 return
             self.grow(rng.randint(1, 2 * self.samples.part))
-
-    async def keep_alive(self) -> None:
-        while not self.world.quiet:
-            process = self.world.process(f"ingester-{next(self.numbers)}")
-            await process.run(self.ingest)
 
     async def ingest(self, process: Process) -> None:
         world, rng = self.world, process.random

@@ -133,28 +133,23 @@ class Interruptions(trio.abc.Instrument):
                 found[1].cancel()
 
 
-def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> float:
+def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> None:
     """Run ``main`` in an order of tasks that is drawn from the seed.
 
-    :returns: the simulated seconds it took.
     :raises BaseException: what ``main`` raised, without groups if it is alone.
     """
     runner = trio._core._run
     interruptions = Interruptions()
     clock = trio.testing.MockClock(autojump_threshold=0)
-    took = 0.0
 
-    async def timed() -> None:
-        nonlocal took
+    async def watched() -> None:
         with trio.CancelScope() as scope:
             trio.lowlevel.add_instrument(_Watch(scope))
             trio.lowlevel.add_instrument(interruptions)
-            try:
-                await main(interruptions)
-            finally:
-                took = trio.current_time()
+            await main(interruptions)
         if scope.cancelled_caught:
-            raise Failure(f"time does not go on at {took:.6f}: tasks wake each other without end")
+            now = trio.current_time()
+            raise Failure(f"time does not go on at {now:.6f}: tasks wake each other without end")
 
     # What is collected when has to follow from the seed alone, too.
     gc.collect()
@@ -166,8 +161,7 @@ def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> float:
             patch.object(runner, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
             patch.object(runner, "_r", random.Random(seed)),
         ):
-            trio.run(timed, clock=clock)
+            trio.run(watched, clock=clock)
     finally:
         gc.enable()
         sys.set_asyncgen_hooks(*hooks)
-    return took

@@ -175,11 +175,6 @@ class Link:
         self.up.swallows = self.down.swallows = True
         self.drop_peer()
 
-    @property
-    def settled(self) -> bool:
-        """Whether the client's end is closed."""
-        return self.stream.closed
-
 
 class SimulatedStream(NetworkStream):
     """The client's end."""

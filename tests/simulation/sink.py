@@ -42,7 +42,7 @@ from spark_adapter.writing import partition
 from spark_adapter.writing.partition import PartitionWriter, decode_result
 from tests.simulation.blocking import Pool, Time, blocking_world, in_thread, run_blocking, start, wait_for
 from tests.simulation.cluster import CONTROLLERS
-from tests.simulation.events import check_transactions, scale_now_and_then, stored_events
+from tests.simulation.events import check_transactions, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import SCOPE, Process, Workload, World
 
@@ -187,7 +187,6 @@ class Sink(Workload):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         rng = self.random
-        self.numbers = count(1)
         self.lease = rng.choice((10.0, 30.0, 120.0))
         self.wait_visible = rng.random() < 0.7
         self.compact_after = rng.choice((10, 40, 1000))
@@ -212,7 +211,6 @@ class Sink(Workload):
     # --- the cluster of Spark
 
     async def work(self) -> None:
-        world = self.world
         with _spark():
             async with trio.open_nursery() as executors:
                 for number, executor in enumerate(self.executors):
@@ -221,9 +219,7 @@ class Sink(Workload):
                     drivers.start_soon(self.keep_driver)
                     if self.second:
                         drivers.start_soon(self.keep_driver)
-                    if self.random.random() < 0.5:
-                        scaler = world.process("admin-scaler")
-                        drivers.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
+                    maybe_scale(self, drivers, STREAM, 0.5)
                 while self.running:
                     await trio.sleep(1.0)
                 await self.end()

@@ -42,21 +42,10 @@ _MOST_UNSURE = 6
 class Sharing(Workload):
     """Processes whose tasks make a call now and then."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.numbers = count(1)
-
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(self.random.randint(1, 3)):
-                nursery.start_soon(self.keep_alive)
-
-    async def keep_alive(self) -> None:
-        """Run a process, and another one when it was killed."""
-        while not self.world.quiet:
-            process = self.world.process(f"{self.name}.{next(self.numbers)}")
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(process.run, self.live)
+                nursery.start_soon(self.keep_alive, self.name, self.live)
 
     async def live(self, process: Process) -> None:
         """Be one process."""
@@ -791,7 +780,6 @@ class Bytes(Workload):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.numbers = count(1)
         self.lives: list[Life] = []
         # All that was read, from the beginning on.
         self.found = bytearray()
@@ -815,12 +803,6 @@ class Bytes(Workload):
             if self.random.random() < 0.6:
                 truncater = self.world.process("admin-truncater")
                 nursery.start_soon(truncater.run, self.truncate)
-
-    async def keep_alive(self, name: str, main: Callable[[Process], Awaitable[None]]) -> None:
-        while not self.world.quiet:
-            process = self.world.process(f"{name}.{next(self.numbers)}")
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(process.run, main)
 
     # --- writing
 

@@ -20,7 +20,7 @@ from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.state import IngestRecord, Phase
 from pravega_wire.protocol import append
 from pravega_wire.protocol import commands as c
-from pravega_wire.protocol.append import Appends, Resumed
+from pravega_wire.protocol.append import Appends
 from pravega_wire.protocol.group_state import GroupState
 from pravega_wire.segment import table
 from pravega_wire.segment.conditional import ConditionalAppender
@@ -64,13 +64,12 @@ TEETH: Final[dict[str, Tooth]] = {}
 
 def tooth(
     name: str, workloads: tuple[str, ...], seeds: Iterable[int] = range(20)
-) -> Callable[[Callable[[], Iterator[None]]], Callable[[], AbstractContextManager[None]]]:
-    """Make a defect of a function that plants it, yields, and takes it away."""
+) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Iterator[None]]]:
+    """Make a defect of a function that plants it, yields, and takes it away. A function may be several."""
 
-    def add(plant: Callable[[], Iterator[None]]) -> Callable[[], AbstractContextManager[None]]:
-        made = contextmanager(plant)
-        TEETH[name] = Tooth(workloads, made, tuple(seeds))
-        return made
+    def add(plant: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
+        TEETH[name] = Tooth(workloads, contextmanager(plant), tuple(seeds))
+        return plant
 
     return add
 
@@ -84,6 +83,7 @@ def planted(name: str | None) -> AbstractContextManager[None]:
 
 
 @tooth("set-up ignored", ("writers",))
+@tooth("stored blocks sent again", ("bytes",))
 def _set_up_ignored() -> Iterator[None]:
     """After a lost connection everything is sent again, also what the store says it has."""
     real = Appends.set_up
@@ -287,18 +287,6 @@ def _moved_mark_denied() -> Iterator[None]:
         return reply.success
 
     with patch.object(SegmentMetadata, "compare_and_set_attribute", compare_and_set):
-        yield
-
-
-@tooth("stored blocks sent again", ("bytes",))
-def _stored_blocks_sent_again() -> Iterator[None]:
-    """After a lost connection blocks without an acknowledgement are sent again, even if they are stored."""
-    real = Appends.set_up
-
-    def set_up(self: Appends[Any], last: int, request_id: int, now: float) -> Resumed:
-        return real(self, min(last, self.last_stored_number or 0), request_id, now)
-
-    with patch.object(Appends, "set_up", set_up):
         yield
 
 

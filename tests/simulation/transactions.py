@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import ClassVar
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import TransactionError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.transaction import Transaction
-from tests.simulation.events import limited_to, scale_now_and_then, stored_events
+from tests.simulation.events import limited_to, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, Workload, World
 
@@ -45,7 +44,6 @@ class Transactions(Workload):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.numbers = count(1)
         self.written: dict[UUID, Written] = {}
         self.left: list[UUID] = []
 
@@ -55,16 +53,8 @@ class Transactions(Workload):
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(self.random.randint(1, 3)):
-                nursery.start_soon(self.keep_alive)
-            if self.random.random() < 0.7:
-                scaler = self.world.process("admin-scaler")
-                nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
-
-    async def keep_alive(self) -> None:
-        while not self.world.quiet:
-            process = self.world.process(f"writer.{next(self.numbers)}")
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(process.run, self.write)
+                nursery.start_soon(self.keep_alive, "writer", self.write)
+            maybe_scale(self, nursery, STREAM)
 
     async def write(self, process: Process) -> None:
         world, rng = self.world, process.random

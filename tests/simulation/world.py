@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 from typing import Any, ClassVar, TextIO
 from uuid import UUID
@@ -150,6 +151,7 @@ class Workload:
 
     :ivar name: its name.
     :ivar faults: kinds of faults that it bears.
+    :ivar numbers: numbers for the names of processes and the like.
     """
 
     name: ClassVar[str]
@@ -158,6 +160,14 @@ class Workload:
     def __init__(self, world: World) -> None:
         self.world = world
         self.random = Random(f"{world.settings.seed} {world.settings.workload} workload")
+        self.numbers = count(1)
+
+    async def keep_alive(self, name: str, main: Callable[[Process], Awaitable[None]]) -> None:
+        """Run a process until the world is quiet, and another one when it has ended or was killed."""
+        while not self.world.quiet:
+            process = self.world.process(f"{name}.{next(self.numbers)}")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(process.run, main)
 
     async def prepare(self, client: PravegaClient) -> None:
         """Create what is needed, while nothing fails."""

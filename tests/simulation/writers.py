@@ -12,7 +12,7 @@ import trio
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.resumable import ResumableWriter
-from tests.simulation.events import History, limited_to, scale_now_and_then, stored_events
+from tests.simulation.events import History, limited_to, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, Workload, World
 
@@ -27,7 +27,6 @@ class Writers(Workload):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.history = History()
-        self.numbers = count(1)
 
     async def prepare(self, client: PravegaClient) -> None:
         await client.create_stream(STREAM, self.random.randint(1, 3))
@@ -35,17 +34,8 @@ class Writers(Workload):
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(self.random.randint(1, 3)):
-                nursery.start_soon(self.keep_alive, f"writer-{next(self.numbers)}")
-            if self.random.random() < 0.7:
-                scaler = self.world.process("admin-scaler")
-                nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
-
-    async def keep_alive(self, name: str) -> None:
-        """Run a process, and another one when it was killed."""
-        while not self.world.quiet:
-            process = self.world.process(f"{name}.{next(self.numbers)}")
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(process.run, self.write)
+                nursery.start_soon(self.keep_alive, f"writer-{next(self.numbers)}", self.write)
+            maybe_scale(self, nursery, STREAM)
 
     async def write(self, process: Process) -> None:
         world = self.world
@@ -64,13 +54,12 @@ class Writers(Workload):
 
     async def use(self, process: Process, writer: EventWriter[bytes], name: str) -> None:
         """Write with one writer, from several tasks."""
-        world, rng = self.world, process.random
+        rng = process.random
         async with trio.open_nursery() as nursery:
             for task in range(rng.randint(1, 3)):
                 nursery.start_soon(self.calls, process, writer, f"{name}/{task}", rng.randint(5, 200))
         async with limited_to(process, "flush", 10 * process.operation_timeout):
             await writer.flush()
-        assert world is process.world
 
     async def calls(self, process: Process, writer: EventWriter[bytes], name: str, most: int) -> None:
         world, rng = self.world, process.random
@@ -128,7 +117,6 @@ class Resumed(Workload):
         self.sizes = self.random.choice((0, 20, 3000))
         self.acknowledged = 0
         self.last = 0
-        self.numbers = count(1)
 
     def event(self, number: int) -> tuple[bytes, str]:
         key = self.keys[number * 7 % len(self.keys)]
@@ -140,16 +128,8 @@ class Resumed(Workload):
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(self.random.randint(1, 2)):
-                nursery.start_soon(self.keep_alive)
-            if self.random.random() < 0.7:
-                scaler = self.world.process("admin-scaler")
-                nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, STREAM))
-
-    async def keep_alive(self) -> None:
-        while not self.world.quiet:
-            process = self.world.process(f"writer.{next(self.numbers)}")
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(process.run, self.write)
+                nursery.start_soon(self.keep_alive, "writer", self.write)
+            maybe_scale(self, nursery, STREAM)
 
     async def write(self, process: Process) -> None:
         world = self.world
