@@ -490,8 +490,8 @@ async def damage(run: Run, rng: Random) -> None:
     code, _ = codec.HEADER.unpack_from(frame)
     body = frame[codec.HEADER.size :]
     kind = rng.randrange(5)
-    if kind < 2 and any(each.optional for each in c.field_specs(type(command))):
-        # A server takes an optional number that is not complete for a missing one; here it is an error.
+    if kind < 2 and any(each.optional or each.kind == "ITER" for each in c.field_specs(type(command))):
+        # A server takes an optional value that is not complete for a missing one; here it is an error.
         kind = 2
     if kind < 2:
         body = body[: len(body) - rng.randint(1, min(24, len(body)))] if body else b"\0"

@@ -1013,6 +1013,8 @@ from pravega_wire import aio
 kept = []
 
 async def main():
+    # On a busy machine the debug mode would speak of what took long.
+    asyncio.get_running_loop().slow_callback_duration = 1000
     client = await aio.open_client(sys.argv[1], scope=sys.argv[2])
     kept.append(client)
     await client.create_stream("s", 1)

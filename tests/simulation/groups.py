@@ -64,7 +64,8 @@ class Groups(Workload):
         self.history = History()
         self.lives: list[Life] = []
         self.delivered: list[bytes] = []
-        self.twice: set[bytes] = set()
+        # How often each event was given back by a reader that failed on it.
+        self.again: Counter[bytes] = Counter()
         self.offline: list[Life] = []
         self.checkpoints: list[tuple[str, float, float, Checkpoint]] = []
         self.written = trio.Event()
@@ -162,7 +163,7 @@ class Groups(Workload):
                         raise _Leave
                 except BaseException:
                     # The last event is given back, unless nobody is told of this.
-                    self.twice.update(life.events[-1:])
+                    self.again.update(life.events[-1:])
                     raise
             life.left = True
 
@@ -221,14 +222,14 @@ class Groups(Workload):
         missing = [event for event in wanted if not times[event]]
         if missing:
             raise Failure(f"never delivered: {missing[:5]} and {len(missing)} in all")
-        doubled = [event for event, number in times.items() if number > 1 + (event in self.twice)]
+        doubled = [event for event, number in times.items() if number > 1 + self.again[event]]
         if doubled:
             raise Failure(f"delivered twice: {doubled[:5]} and {len(doubled)} in all")
         last: dict[tuple[bytes, ...], int] = {}
         for event in self.delivered:
             *key, number, _ = event.split(b"|")
             before = last.get(tuple(key), -1)
-            if int(number) < before + (event not in self.twice):
+            if int(number) < before + (event not in self.again):
                 raise Failure(f"{event!r} was delivered after number {before} of its key")
             last[tuple(key)] = max(before, int(number))
         for name, began, ended, made in self.checkpoints:
@@ -253,7 +254,7 @@ class Groups(Workload):
         async with client.read_events(STREAM, "earliest", made.cuts[0]) as reader:
             async for batch in reader:
                 found.update(bytes(event) for event in batch)
-        wrong = (found ^ before) - self.twice
+        wrong = (found ^ before) - self.again.keys()
         if wrong:
             raise Failure(
                 f"checkpoint {name}: {len(found - before)} events are before its cut and were not delivered "
