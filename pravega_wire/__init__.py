@@ -26,21 +26,28 @@ if TYPE_CHECKING:
     from pravega_wire import errors as errors
     from pravega_wire import metrics as metrics
     from pravega_wire._names import *  # noqa: F403
-    from pravega_wire._names import __all__ as __all__
+    from pravega_wire._values import *  # noqa: F403
+
+    __all__: list[str]
 else:
     # The names are loaded when one of them is used first: a program's --help, and pytest where no test uses
-    # Pravega, do without them.
+    # Pravega, do without them, and one that plans what to read needs only values.
     def __getattr__(name):
-        if name in ("errors", "metrics"):
-            from importlib import import_module
+        from importlib import import_module
 
+        if name in ("errors", "metrics"):
             return import_module(f"{__name__}.{name}")
         if name[:1].isupper() or name in ("open_client", "__all__"):
-            from pravega_wire import _names
-
             found = globals()
-            found.update({each: getattr(_names, each) for each in ("__all__", *_names.__all__)})
-            if name in found:
+            for module in ("_values", "_names"):
+                names = vars(import_module(f"{__name__}.{module}"))
+                found.update({each: names[each] for each in names["__all__"]})
+                if name in found:
+                    return found[name]
+            if name == "__all__":
+                from pravega_wire import _names, _values
+
+                found[name] = sorted({*_values.__all__, *_names.__all__})
                 return found[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -16,10 +16,13 @@ import weakref
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pravega_wire import PravegaConfig
 from pravega_wire.errors import ArgumentTypeError, PravegaError
-from pravega_wire.sync import PravegaClient, open_client
+
+if TYPE_CHECKING:
+    from pravega_wire.sync import PravegaClient
 
 __all__ = ["HeldClient", "client_for", "close_clients", "settings_of"]
 
@@ -115,6 +118,9 @@ def client_for(config: PravegaConfig) -> PravegaClient:
 def _open(key: _Key) -> _Opened:
     opened = _clients.pop(key, None)
     if opened is None:
+        # Loaded here: what only checks options does without it.
+        from pravega_wire.sync import open_client
+
         stack = ExitStack()
         opened = _Opened(stack.enter_context(open_client(key[0])), stack)
     _clients[key] = opened

@@ -64,7 +64,6 @@ from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedSt
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.routing import RoutedWriter as AsyncRoutedWriter
-from pravega_wire.stream.staging import StagedBytes
 from pravega_wire.stream.staging import Staging as AsyncStaging
 from pravega_wire.stream.staging import StagingWriter as AsyncStagingWriter
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
@@ -87,7 +86,7 @@ from pravega_wire.values.groups import (
 from pravega_wire.values.hashing import routing_key_position
 from pravega_wire.values.policies import StreamConfiguration
 from pravega_wire.values.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
-from pravega_wire.values.types import Revision, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.types import Revision, ScopedStream, SegmentRange, StagedBytes, StreamCut
 
 __all__ = [
     "Ack",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from uuid import UUID
 
 import trio
@@ -24,20 +24,9 @@ from pravega_wire.support.checks import check_several, check_uuid
 from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import limited, note_progress
-from pravega_wire.values.types import ScopedStream
+from pravega_wire.values.types import ScopedStream, StagedBytes
 
-__all__ = ["StagedBytes", "Staging", "StagingWriter"]
-
-
-class StagedBytes(NamedTuple):
-    """The contents of a segment, as stored: events with their headers.
-
-    :ivar length: their total size in bytes.
-    :ivar crc32: the CRC-32 of all of them, as computed by :func:`zlib.crc32`.
-    """
-
-    length: int
-    crc32: int
+__all__ = ["Staging", "StagingWriter"]
 
 
 class StagingWriter(TransactionWriter):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import index
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.support.checks import check_count, check_text, shown
@@ -30,7 +30,7 @@ from pravega_wire.values.naming import (
 )
 from pravega_wire.values.naming import segment_id as make_segment_id
 
-__all__ = ["CutOrder", "Endpoint", "Revision", "ScopedStream", "SegmentRange", "StreamCut"]
+__all__ = ["CutOrder", "Endpoint", "Revision", "ScopedStream", "SegmentRange", "StagedBytes", "StreamCut"]
 
 _REVISION: Final = re.compile(r"(?s)(?P<segment>.*):(?P<offset>-?[0-9]{1,19}):(?P<index>-?[0-9]{1,10})\Z")
 
@@ -344,3 +344,14 @@ class Revision:
 
     def __le__(self, other: Revision) -> bool:
         return (self.offset, self.event_at_offset) <= (other.offset, other.event_at_offset)
+
+
+class StagedBytes(NamedTuple):
+    """The contents of a segment, as stored: events with their headers.
+
+    :ivar length: their total size in bytes.
+    :ivar crc32: the CRC-32 of all of them, as computed by :func:`zlib.crc32`.
+    """
+
+    length: int
+    crc32: int

@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pravega_wire import PravegaConfig, RetentionPolicy, ScalingPolicy, ScopedStream, StreamConfiguration
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
 from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count
-from pravega_wire.sync import PravegaClient
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import WRITES, Use, boolean, canonical
+
+if TYPE_CHECKING:
+    from pravega_wire.sync import PravegaClient
 
 __all__ = ["CREATION_OPTIONS", "Creation", "create_if_missing", "ensure_stream"]
 

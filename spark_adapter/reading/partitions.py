@@ -5,11 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from pravega_wire import OnTruncated, ScopedStream, SegmentRange, StreamCut
 from pravega_wire.support.checks import check_count
-from pravega_wire.sync import PravegaClient
 from spark_adapter.options.read import MOST_PARTITIONS
+
+if TYPE_CHECKING:
+    from pravega_wire.sync import PravegaClient
 
 __all__ = ["check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pravega_wire import CutOrder, ScopedStream, SegmentRange, StreamCut, StreamLayout
 from pravega_wire.errors import (
@@ -19,7 +19,6 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     UndecidableCutError,
 )
-from pravega_wire.sync import PravegaClient
 from pravega_wire.values.naming import parse_segment_name, segment_name
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.creating import Creation, ensure_stream
@@ -38,6 +37,9 @@ from spark_adapter.reading.admission import (
 )
 from spark_adapter.reading.offsets import StreamOffset
 from spark_adapter.reading.partitions import divided
+
+if TYPE_CHECKING:
+    from pravega_wire.sync import PravegaClient
 
 __all__ = ["StreamPlanner", "batch_ranges"]
 

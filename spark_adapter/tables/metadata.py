@@ -8,16 +8,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, ReaderGroupNotFoundError
-from pravega_wire.sync import PravegaClient
 from pravega_wire.values.naming import epoch_of, number_of, segment_name
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import CONNECTION, boolean, canonical, config_of, stream_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pravega_wire.sync import PravegaClient
 
 __all__ = ["TABLES", "MetadataTable", "TableRead", "metadata_df"]
 

@@ -479,7 +479,7 @@ async def damage(run: Run, rng: Random) -> None:
         c.SetupAppend(1, writer, name, ""), c.UpdateTableEntries(1, run.fixed, "", (), -1),
         c.TruncateSegment(1, name, 0, ""), c.Hello(16, 5),
         c.ReadTableKeys(1, run.fixed, "", 10, _ALL), block(writer, run.number(writer), b"data"),
-        c.ConditionalAppend(writer, run.number(writer), 0, b"data", 1), c.AppendBlock(writer, b"data"),
+        c.ConditionalAppend(writer, run.number(writer), 0, b"data", 1),
         c.UpdateSegmentAttribute(1, name, attribute(3), 1, NULL, ""), c.KeepAlive(),
     ]  # fmt: skip
     if not run.deleted.intersection((name, run.fixed)):

@@ -131,7 +131,8 @@ def test_wrong_columns_are_named(spark: SparkSession, config: PravegaConfig, str
 def test_names_of_columns_may_differ_in_case(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
 ) -> None:
-    ForeachBatchSink(config, stream, event_col="EVENT", routing_key_col="Key")(frame_of(spark, 0), 0)
+    frame = frame_of(spark, 0, partitions=1)
+    ForeachBatchSink(config, stream, event_col="EVENT", routing_key_col="Key")(frame, 0)
     assert_exactly(client, stream, [0])
 
 

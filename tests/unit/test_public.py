@@ -130,7 +130,8 @@ for module in (pravega_wire, errors):
 
 
 def test_spark_finds_its_classes() -> None:
-    assert set(spark_adapter.__all__) <= set(vars(spark_adapter))
+    assert all(hasattr(spark_adapter, name) for name in spark_adapter.__all__)
+    assert set(spark_adapter.__all__) <= set(dir(spark_adapter))
 
 
 # --- what handles say of themselves ---------------------------------------------------------------

@@ -72,3 +72,18 @@ def test_spark_connect_is_told_by_the_class() -> None:
     of = Classic()
     assert not versions.is_connect(of)
     versions.needs_classic(of, "This", "use that")
+
+
+@pytest.mark.skipif(not versions.HAS_DATA_SOURCES, reason="PySpark 3.5 has no data sources in Python")
+def test_the_columns_of_a_read_are_told_without_the_client() -> None:
+    """Spark starts a process that asks the data source for its columns, and another one that plans."""
+    program = """
+import sys
+from spark_adapter.datasource import PravegaDataSource
+options = {"controller": "tcp://localhost:9090", "stream": "a/b", "columns": "event,offset"}
+print(PravegaDataSource(options).schema())
+print([each for each in ("h2", "google.protobuf", "numpy", "pandas", "pyarrow", "ssl", "trio",
+                         "pravega_wire.stream", "pravega_wire.protocol") if each in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
