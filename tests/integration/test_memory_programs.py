@@ -1,6 +1,7 @@
 """Random programs are answered by the server in memory as by the real one, and leave the same behind.
 
-``PRAVEGA_STORE_PROGRAMS`` and ``PRAVEGA_STREAM_PROGRAMS`` are how many there are; a usual run takes few.
+A usual run takes few, the same each time. ``PRAVEGA_STORE_PROGRAMS`` and ``PRAVEGA_STREAM_PROGRAMS`` are how
+many new ones to take instead.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from tests.integration import controller_programs, store_programs
 from tests.integration.controller_programs import NeverAnsweredError, StreamRun
 from tests.integration.store_programs import Difference, Run
 
-STORE_PROGRAMS = int(os.environ.get("PRAVEGA_STORE_PROGRAMS", "320"))
-STREAM_PROGRAMS = int(os.environ.get("PRAVEGA_STREAM_PROGRAMS", "48"))
 STEPS = 16
 TOGETHER = 64
 """Programs of a kind that are run at the same time; a server takes that many without being late."""
@@ -38,9 +37,14 @@ def programs(steps: tuple[Any, ...], together: int) -> st.SearchStrategy[list[Pr
     return st.lists(program, min_size=together, max_size=together)
 
 
-def many(number: int, together: int) -> settings:
-    examples = max(1, number // together)
-    return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+def many(variable: str, usual: int, together: int) -> settings:
+    new = os.environ.get(variable)
+    return settings(
+        max_examples=max(1, int(new or usual) // together),
+        derandomize=new is None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 async def begin_at_a_store(link: StoreLink, channel: Channel) -> Run:
@@ -96,13 +100,13 @@ async def run_together(server: PravegaServer, begin: Begin, wanted: list[Program
         raise found[0]
 
 
-@many(STORE_PROGRAMS, TOGETHER)
+@many("PRAVEGA_STORE_PROGRAMS", 320, TOGETHER)
 @given(wanted=programs(store_programs.STEPS, TOGETHER))
 def test_a_store_answers_the_same(pravega_server: PravegaServer, wanted: list[Program]) -> None:
     trio.run(run_together, pravega_server, begin_at_a_store, wanted)
 
 
-@many(STREAM_PROGRAMS, TOGETHER // 4)
+@many("PRAVEGA_STREAM_PROGRAMS", 48, TOGETHER // 4)
 @given(wanted=programs(controller_programs.STEPS, TOGETHER // 4))
 def test_a_controller_answers_the_same(pravega_server: PravegaServer, wanted: list[Program]) -> None:
     trio.run(run_together, pravega_server, begin_with_a_stream, wanted)
