@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
-from tests.simulation import groups, ingestion, state, transactions, writers
+from tests.simulation import cuts, groups, ingestion, state, transactions, writers
 from tests.simulation.world import Workload
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
@@ -13,6 +13,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     for each in (
         writers.Writers,
         writers.Resumed,
+        cuts.Cuts,
         transactions.Transactions,
         groups.Groups,
         state.Tables,

@@ -1,0 +1,234 @@
+"""Cuts of a stream that is written, scaled and truncated; batch reads between them, and followers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import trio
+
+from pravega_wire.errors import DataLossError, InvalidStreamCutError
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.values.types import StreamCut
+from tests.simulation.events import History, limited_to, maybe_scale, stored_events
+from tests.simulation.machine import Failure
+from tests.simulation.world import Process, World
+from tests.simulation.writers import STREAM, Writers
+
+Keys = dict[bytes, list[bytes]]
+"""Events by writer and key, in the order in which they were read."""
+
+
+class _Recorded(History):
+    """A history that also knows in what order events were given to writers and acknowledged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[bytes] = []
+        self.stored: list[bytes] = []
+
+    def event(self, writer: str, key: str, size: int = 0) -> bytes:
+        event = super().event(writer, key, size)
+        self.given.append(event)
+        return event
+
+    def acknowledge(self, events: Iterable[bytes]) -> None:
+        events = list(events)
+        super().acknowledge(events)
+        self.stored.extend(events)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A cut of the tail.
+
+    :ivar began: when its call began; ``stored`` events had been acknowledged by then.
+    :ivar ended: when its call ended; ``given`` events had been given to a writer by then.
+    """
+
+    cut: StreamCut
+    began: float
+    stored: int
+    ended: float
+    given: int
+
+
+class Cuts(Writers):
+    """Writers as in :class:`Writers`, and processes that read what lies between cuts."""
+
+    name: ClassVar[str] = "cuts"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.history: _Recorded = _Recorded()
+        self.taken: list[_Taken] = []
+        self.seen: list[tuple[_Taken, _Taken, Keys]] = []
+        self.truncates = self.random.random() < 0.4
+        self.truncated: list[_Taken] = []
+        self.followed: list[list[bytes]] = []
+
+    async def work(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(self.random.randint(1, 2)):
+                nursery.start_soon(self.keep_alive, f"writer-{next(self.numbers)}", self.write)
+            for _ in range(self.random.randint(1, 2)):
+                nursery.start_soon(self.keep_alive, "reader", self.read)
+            if not self.truncates:
+                self.followed.append([])
+                nursery.start_soon(self.follow, self.followed[-1])
+            maybe_scale(self, nursery, STREAM)
+
+    # --- what readers do ----------------------------------------------------------------------------
+
+    async def read(self, process: Process) -> None:
+        world, rng = self.world, process.random
+        pause = max(world.pause(rng), world.seconds * 0.02)
+        async with process.client() as client:
+            while not world.quiet:
+                with trio.move_on_after(pause * rng.random()):
+                    await world.over.wait()
+                with world.bearing():
+                    kind = rng.randrange(8)
+                    if kind < 3 or len(self.taken) < 2:
+                        await process.attempt(partial(self.take, process, client))
+                    elif kind == 3 and self.truncates:
+                        await process.attempt(partial(self.truncate, process, client))
+                    else:
+                        await process.attempt(partial(self.read_between, process, client))
+
+    async def take(self, process: Process, client: PravegaClient) -> None:
+        began, stored = trio.current_time(), len(self.history.stored)
+        async with limited_to(process, "tail"):
+            cut = await client.tail(STREAM)
+        self.taken.append(_Taken(cut, began, stored, trio.current_time(), len(self.history.given)))
+
+    async def truncate(self, process: Process, client: PravegaClient) -> None:
+        at = process.random.choice(self.taken[:-1] or self.taken)
+        before = bool(self.truncated)
+        self.truncated.append(at)
+        try:
+            async with limited_to(process, "truncation"):
+                await client.truncate_stream(STREAM, at.cut)
+        except InvalidStreamCutError:
+            # It may lie before an earlier truncation.
+            if not before:
+                raise
+
+    async def read_between(self, process: Process, client: PravegaClient) -> None:
+        rng = process.random
+        first, second = rng.choice(self.taken), rng.choice(self.taken)
+        if first.began > second.began:
+            first, second = second, first
+        if first.ended > second.began and first is not second:
+            return
+        found = await self.between(client, first.cut, second.cut, rng.randrange(4))
+        if found is not None:
+            self.seen.append((first, second, found))
+
+    async def between(
+        self, client: PravegaClient, start: StreamCut | str, end: StreamCut | str, way: int = 0
+    ) -> Keys | None:
+        """Read in one of several ways; None if the data was truncated."""
+        found: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        try:
+            if way == 0:
+                readers = [client.read_events(STREAM, start, end)]
+            else:
+                most = 4000 if way == 3 else None
+                ranges = await client.segment_ranges(STREAM, start, end, max_range_bytes=most)
+                if way == 1:
+                    readers = [client.read_range(each) for each in ranges]
+                else:
+                    readers = [client.read_ranges(ranges, at_once=2)]
+            for reader in readers:
+                async with reader:
+                    async for batch in reader:
+                        for event in batch:
+                            found[_key_of(event)].append(bytes(event))
+        except DataLossError as error:
+            if not self.truncated:
+                raise Failure(f"nothing was truncated, but a reader was told: {error}") from error
+            return None
+        return dict(found)
+
+    async def follow(self, events: list[bytes]) -> None:
+        """Processes that follow the stream one after the other; each goes on after the last one's events."""
+        place: StreamCut | str = "earliest"
+
+        async def life(process: Process) -> None:
+            nonlocal place
+            async with process.client() as client:
+                while not self.world.quiet:
+                    with self.world.bearing():
+                        async with client.follow_events(STREAM, place) as reader:
+                            # Once it is quiet, writers may still write; check() reads what is left.
+                            while not self.world.quiet:
+                                event = await reader.read_event(timeout=self.world.seconds * 0.02)
+                                if event is not None and not process.dead:
+                                    events.append(bytes(event.value))
+                                    place = reader.cut
+
+        await self.keep_alive("follower", life)
+        self.rest = place
+
+    # --- what must hold -------------------------------------------------------------------------------
+
+    async def check(self, client: PravegaClient) -> None:
+        everything = await stored_events(client, STREAM)
+        if not self.truncated:
+            self.history.check(everything)
+        left = {event for segment in everything for event in segment}
+        for first, second, found in self.seen:
+            now = await self.between(client, first.cut, second.cut)
+            if now is not None and now != found:
+                raise Failure(
+                    f"between {first.cut} and {second.cut} there were {_size(found)} events, "
+                    f"and now there are {_size(now)}"
+                )
+        for each in self.random.sample(self.taken, min(len(self.taken), 10)):
+            await self.check_cut(client, each, left)
+        for followed in self.followed:
+            async for batch in client.read_events(STREAM, self.rest):
+                followed.extend(bytes(event) for event in batch)
+            if _by_key(followed) != _by_key(event for segment in everything for event in segment):
+                raise Failure(f"followers got {len(followed)} events, and {len(left)} are stored")
+
+    async def check_cut(self, client: PravegaClient, taken: _Taken, left: set[bytes]) -> None:
+        """A cut of the tail is after all that was stored before its call, and before what was written after it."""
+        found = await self.between(client, taken.cut, "latest")
+        if found is None:
+            return
+        after = {event for events in found.values() for event in events}
+        late = after.intersection(self.history.stored[: taken.stored])
+        if late:
+            raise Failure(f"{len(late)} events were acknowledged before the tail {taken.cut} was asked for")
+        early = left.intersection(self.history.given[taken.given :]) - after
+        if early:
+            raise Failure(f"{len(early)} events were written after the tail {taken.cut} was known")
+        if not self.truncated:
+            before = await self.between(client, "earliest", taken.cut)
+            both = _joined(before or {}, found)
+            if both != await self.between(client, "earliest", "latest"):
+                raise Failure(f"what is before and after the cut {taken.cut} is not the whole stream")
+
+
+def _key_of(event: bytes | memoryview) -> bytes:
+    return b"|".join(bytes(event).split(b"|", 2)[:2])
+
+
+def _by_key(events: Iterable[bytes]) -> Keys:
+    found: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    for event in events:
+        found[_key_of(event)].append(event)
+    return dict(found)
+
+
+def _joined(first: Keys, second: Keys) -> Keys:
+    return {key: first.get(key, []) + second.get(key, []) for key in {**first, **second}}
+
+
+def _size(found: Keys) -> int:
+    return sum(map(len, found.values()))
