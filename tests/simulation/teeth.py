@@ -26,9 +26,10 @@ from pravega_wire.segment import table
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.table import Change, Next, Progress, TableSegment
-from pravega_wire.stream import routing
+from pravega_wire.stream import batch, routing
 from pravega_wire.stream.byte_stream import ByteStreamReader
 from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
@@ -77,6 +78,38 @@ def tooth(
 def planted(name: str | None) -> AbstractContextManager[None]:
     """Plant a defect for the time of a block; nothing if there is no name."""
     return nullcontext() if name is None else TEETH[name].plant()
+
+
+# --- cuts -----------------------------------------------------------------------------------------
+
+
+@tooth("tail of the call before", ("cuts",), seeds=(2,))
+def _old_tail() -> Iterator[None]:
+    """The lengths of segments are those that were asked for last time."""
+    real = batch.segment_infos
+    known: dict[tuple[Any, ...], Any] = {}
+
+    async def segment_infos(core: Any, stream: Any, ids: Any) -> Any:
+        found = await real(core, stream, ids)
+        before = known.get((id(core), *ids), found)
+        known[id(core), *ids] = found
+        return before
+
+    with patch.object(batch, "segment_infos", segment_infos):
+        yield
+
+
+@tooth("merged segment too early", ("cuts",), seeds=(13,))
+def _merged_too_early() -> Iterator[None]:
+    """A follower begins a merged segment when the first of those before it has ended."""
+    real = StreamFollower._begin_waiting
+
+    def begin_waiting(self: StreamFollower[Any], segments: Any, ended: int, following: Any) -> None:
+        self._waiting.update({each: frozenset({ended}) for each in following if each in self._waiting})
+        real(self, segments, ended, following)
+
+    with patch.object(StreamFollower, "_begin_waiting", begin_waiting):
+        yield
 
 
 # --- writers --------------------------------------------------------------------------------------
