@@ -16,7 +16,7 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -195,6 +195,9 @@ def from_pravega(event: Column | str, source: Source, *, mode: Mode = "fail") ->
     The type of the column is fixed by this call: a schema of the registry is looked up now, in the driver. A
     record becomes a struct. Null is null.
 
+    Each event is decoded once, also where a filter uses its fields. So a filter of other columns saves
+    decoding only if it comes before this.
+
     Example::
 
         from pravega_wire.schemas import AvroSchema
@@ -224,7 +227,9 @@ def from_pravega(event: Column | str, source: Source, *, mode: Mode = "fail") ->
     def from_pravega(events: pa.Array) -> pa.Array:
         return decode(events)
 
-    return _applied(from_pravega, _spark_type(plan.open().shape.arrow), event)
+    applied = F.arrow_udf(from_pravega, _spark_type(plan.open().shape.arrow))
+    # Where a filter uses the result, Spark calls a deterministic function twice.
+    return applied.asNondeterministic()(event)
 
 
 def to_pravega(value: Column | str, source: Source) -> Column:
@@ -259,11 +264,7 @@ def to_pravega(value: Column | str, source: Source) -> Column:
     def to_pravega(values: pa.Array) -> pa.Array:
         return encode(values)
 
-    return _applied(to_pravega, T.BinaryType(), value)
-
-
-def _applied(function: Callable[[pa.Array], pa.Array], returned: T.DataType, given: Column | str) -> Column:
-    return F.arrow_udf(function, returned)(given)
+    return F.arrow_udf(to_pravega, T.BinaryType())(value)
 
 
 def _name(given: object) -> str:

@@ -279,6 +279,26 @@ def test_arguments(spark: SparkSession, registry: SchemaRegistry, uri: str) -> N
         assert secret.token not in text
 
 
+def test_a_filter_of_a_field_decodes_no_event_twice(spark: SparkSession, tmp_path: Path) -> None:
+    decoded = tmp_path / "decoded"
+
+    class Counting(JsonSerializer):
+        def deserialize(self, data: bytes) -> Any:
+            with decoded.open("a") as file:
+                file.write("x")
+            return super().deserialize(data)
+
+    frame = events_of(spark, *(b'{"a": %d}' % number for number in range(20)))
+    rows = frame.select(from_pravega("event", TypedSerializer(Counting(), "a long")).alias("v"))
+    found = rows.where("v.a % 2 = 0").groupBy((F.col("v.a") % 3).alias("k")).agg(F.max("v.a").alias("a"))
+    assert sorted(row.a for row in found.collect()) == [14, 16, 18]
+    assert len(decoded.read_text()) == 20
+    decoded.write_text("")
+    none = frame.where("false").select(from_pravega("event", TypedSerializer(Counting(), "a long")))
+    assert none.count() == 0
+    assert decoded.read_text() == ""
+
+
 def test_serializers_and_changes(spark: SparkSession) -> None:
     java = JavaSerializer(integers="Integer")
     frame = events_of(spark, java.serialize(7), java.serialize(-1), java.serialize(None))
