@@ -981,6 +981,7 @@ async def test_calls_without_an_account(secure: PravegaServer) -> None:
             await controller.create_scope("never")
 
 
+@pytest.mark.real_server("only a cluster has such a list")
 async def test_the_list_of_controllers(pravega_cluster: PravegaCluster) -> None:
     async with controller_of(pravega_cluster.config()) as controller:
         found = await controller.get_controller_server_list()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import shlex
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,12 +24,13 @@ from google.protobuf.message import Message
 
 from pravega_wire import (
     KeyValueTableConfiguration,
+    PravegaConfig,
     ScalingPolicy,
     StreamConfiguration,
     open_client,
     sync,
 )
-from pravega_wire.errors import ServerStartError
+from pravega_wire.errors import AuthError, ServerStartError
 from pravega_wire.grpc.call import CallResult, GrpcConnection
 from pravega_wire.grpc.status import StatusCode
 from pravega_wire.proto import controller_pb2 as pb
@@ -779,14 +783,48 @@ def test_from_the_shell() -> None:
     assert process.returncode == 0
 
 
+def test_from_the_shell_with_tls_and_an_account() -> None:
+    command = [sys.executable, "-m", "pravega_wire.testing", "memory", "--port", "0", "--tls", "--auth"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            found = {}
+            for line in process.stderr:
+                if line.startswith("  export "):
+                    name, _, value = line.removeprefix("  export ").partition("=")
+                    (found[name],) = shlex.split(value)
+                elif "Ctrl-C" in line:
+                    break
+            with sync.open_client(PravegaConfig.from_defaults(env=found, scope="demo")) as client:
+                assert client.create_scope("demo")
+            nobody = {key: found[key] for key in ("PRAVEGA_CONTROLLER_URI", "PRAVEGA_TRUST_STORE")}
+            with sync.open_client(PravegaConfig.from_defaults(env=nobody)) as client:
+                with pytest.raises(AuthError):
+                    client.create_scope("other")
+        finally:
+            process.send_signal(signal.SIGTERM)
+    assert not Path(found["PRAVEGA_TRUST_STORE"]).exists()
+
+
+def test_who_does_not_ask_for_http2_is_turned_away() -> None:
+    """As by a real controller; its segment store takes those that ask for nothing."""
+    with standalone(kind="memory", tls=True) as server:
+        context = ssl.create_default_context(cafile=server.trust_store)
+        with socket.create_connection(server.controller_address, 60) as plain:
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as secured:
+                assert secured.selected_alpn_protocol() is None
+                assert secured.recv(1) == b""
+
+
 def test_what_it_cannot_do() -> None:
     with pytest.raises(ServerStartError, match=r"version does not support kind='memory': use kind='jars'$"):
         with standalone(kind="memory", version="0.12.0"):
             raise AssertionError
 
 
-async def test_the_client_on_a_server_in_memory() -> None:
-    with standalone(kind="memory") as server:
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "secured"])
+async def test_the_client_on_a_server_in_memory(secured: bool) -> None:
+    with standalone(kind="memory", tls=secured, auth=secured) as server:
         async with open_client(server.config("demo")) as client:
             await client.create_scope("demo")
             await client.create_stream("events", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))

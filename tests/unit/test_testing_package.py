@@ -497,6 +497,19 @@ def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, image: bool, 
     assert server.choose_kind("containers") == "containers"
 
 
+@pytest.mark.parametrize(
+    ("chosen", "secured", "older"),
+    [("memory", "memory", "jars"), ("containers", "jars", "jars"), ("jars", "jars", "jars")],
+)
+def test_what_a_kind_by_default_lacks(
+    no_settings: pytest.MonkeyPatch, chosen: str, secured: str, older: str
+) -> None:
+    no_settings.setenv("PRAVEGA_TEST_SERVER", chosen)
+    assert server.choose_kind(None) == chosen
+    assert server.choose_kind(None, secured=True) == secured
+    assert server.choose_kind(None, version="0.12.0") == older
+
+
 def test_a_kind_that_is_not_known(no_settings: pytest.MonkeyPatch) -> None:
     no_settings.setenv("PRAVEGA_TEST_SERVER", "cloud")
     with pytest.raises(ServerStartError, match=r"PRAVEGA_TEST_SERVER='cloud' is not one of address"):
