@@ -656,11 +656,12 @@ class StoreConnection:
         try:
             self._check_token(command, name)
         except BadToken as error:
-            if isinstance(command, c.SetupAppend) and isinstance(error, ExpiredToken):
+            expired = isinstance(error, ExpiredToken)
+            if expired and isinstance(command, c.SetupAppend):
                 raise _Cut from error
-            # To a read, with its offset in place of its id (observed).
+            # A read's offset takes the place of its id (observed).
             about = offset if isinstance(command, c.ReadSegment) else request
-            self.send(c.AuthTokenCheckFailed(about, "", int(isinstance(error, ExpiredToken))))
+            self.send(c.AuthTokenCheckFailed(about, "", int(expired)))
             return
         if not self._serves(name):
             self.send(c.WrongHost(request, name, ""))
@@ -692,7 +693,10 @@ class StoreConnection:
             self.send(reply)
 
     def _check_token(self, command: Any, name: str) -> None:
-        """Check that a request may be carried out; most that change something need not more than others."""
+        """Check that a request's token allows it: mostly, reading suffices to change something as well.
+
+        :raises BadToken: it does not.
+        """
         auth = self._store.auth
         match command:
             case _ if auth is None:
