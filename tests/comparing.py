@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -97,13 +98,20 @@ class Memory:
 
 
 class StoreLink:
-    """A connection to a real store; a new one if it is closed."""
+    """A connection to a store; a new one if it is closed.
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    :param tls: how to secure it, None for plain TCP.
+    """
+
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
         self._address = address
+        self._tls = tls
 
     async def open(self) -> None:
-        self._stream = await trio.open_tcp_stream(*self._address)
+        stream = await trio.open_tcp_stream(*self._address)
+        self._stream: trio.abc.Stream = stream
+        if self._tls is not None:
+            self._stream = trio.SSLStream(stream, self._tls, server_hostname=self._address[0])
         self._decoder = FrameDecoder()
         self._waiting: Replies = []
 

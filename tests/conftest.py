@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pravega_wire import PravegaConfig
     from pravega_wire.testing import PravegaServer
+    from pravega_wire.testing.running import Kind
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
@@ -38,7 +39,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test with the marker ``needs`` is skipped on a server that is older than it says."""
+    """Skip a test with the marker ``needs`` on an older server, and one with ``real_server`` in memory."""
+    for marker in item.iter_markers("real_server"):
+        (reason,) = marker.args
+        if in_memory(item.config):
+            pytest.skip(f"needs a real server: {reason}")
     version = item.config.getoption("--pravega-version") or os.environ.get("PRAVEGA_TEST_VERSION")
     for marker in item.iter_markers("needs"):
         needed, feature = marker.args
@@ -49,6 +54,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def numbers(version: str) -> list[int]:
     """A version to compare: ``"0.11"`` as ``[0, 11]``."""
     return [int(each) for each in version.split(".")]
+
+
+def in_memory(config: pytest.Config) -> bool:
+    """Whether the server of this session is the one in memory."""
+    return (config.getoption("--pravega-server") or os.environ.get("PRAVEGA_TEST_SERVER")) == "memory"
+
+
+@pytest.fixture(scope="session")
+def own_kind(pytestconfig: pytest.Config) -> Kind:
+    """The kind of a server that a test starts for itself: of jars, or in memory as the session's."""
+    return "memory" if in_memory(pytestconfig) else "jars"
 
 
 @pytest.fixture

@@ -54,22 +54,21 @@ def command_line() -> argparse.ArgumentParser:
     one.add_argument(
         "--schema-registry", action="store_true", help="start a schema registry beside it, on a free port"
     )
-    one.add_argument("--tls", action="store_true", help="use TLS, with new certificates (needs the jars)")
-    one.add_argument(
-        "--auth", action="store_true", help="demand credentials, those of a new account (needs the jars)"
-    )
     many = commands.add_parser("cluster", help="start separate processes that keep data on disk")
     for each in (one, many):
         each.add_argument("--pravega-version", metavar="VERSION", help=_VERSION_HELP)
     many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
     many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
-    many.add_argument("--auth", action="store_true", help="demand credentials, those of a new account")
     small = commands.add_parser("memory", help="start one in memory, without Java and at once; for tests")
     small.add_argument(
         "--port",
         type=int,
         help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free port if that is in use)",
     )
+    for each in (one, small):
+        each.add_argument("--tls", action="store_true", help="use TLS, with new certificates")
+    for each in (one, many, small):
+        each.add_argument("--auth", action="store_true", help="demand credentials, those of a new account")
     load = commands.add_parser("fetch", help="download the jars and do not start a server")
     load.add_argument("--pravega-version", metavar="VERSION", help=_VERSION_HELP)
     return parser
@@ -90,13 +89,16 @@ def main(argv: list[str] | None = None) -> int:
             print(fetch(chosen_version(arguments.pravega_version)))
             return 0
         if arguments.command == "memory":
-            with standalone(kind="memory", port=_port(arguments.port)) as server:
+            with standalone(
+                kind="memory", tls=arguments.tls, auth=arguments.auth, port=_port(arguments.port)
+            ) as server:
                 return _serve(server)
         if arguments.command == "standalone":
-            kind = choose_kind(arguments.kind)
-            if arguments.kind is None and (arguments.tls or arguments.auth or arguments.pravega_version):
-                # What the server at an address does was decided when it was started.
-                kind = "jars"
+            kind = choose_kind(
+                arguments.kind,
+                version=arguments.pravega_version,
+                secured=arguments.tls or arguments.auth,
+            )
             if kind == "address" and arguments.kind is None:
                 _say_why(os.environ.get("PRAVEGA_CONTROLLER_URI"))
             else:

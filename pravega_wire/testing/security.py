@@ -11,9 +11,20 @@ from typing import Final
 
 from pravega_wire.errors import ServerStartError
 
-__all__ = ["Account", "ServerSecurity", "make_account", "make_security"]
+__all__ = [
+    "USER",
+    "Account",
+    "Certificates",
+    "ServerSecurity",
+    "make_account",
+    "make_certificates",
+    "make_security",
+    "new_password",
+]
 
 USER: Final = "admin"
+"""Name of every account that is created."""
+
 _ITERATIONS: Final = 5000
 _STORE_PASSWORD: Final = "1111_aaaa"
 # During its start, a 0.13.0 standalone server opens the trust store with this password, whatever its settings
@@ -68,6 +79,20 @@ class ServerSecurity:
     trust_store: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files for TLS.
+
+    :ivar trust_store: the certificate authority.
+    :ivar certificate: the server's certificate.
+    :ivar key: its private key, as PKCS#8.
+    """
+
+    trust_store: Path
+    certificate: Path
+    key: Path
+
+
 def _digest(password: str) -> str:
     """Encode a password as Pravega's password handler stores it: PBKDF2 with SHA-256, all in hexadecimal."""
     salt = os.urandom(32)
@@ -75,9 +100,14 @@ def _digest(password: str) -> str:
     return f"{_ITERATIONS}:{salt.hex()}:{key.hex()}".encode().hex()
 
 
+def new_password() -> str:
+    """Return a random password."""
+    return os.urandom(12).hex()
+
+
 def make_account(directory: Path) -> Account:
     """Create an account with a random password, and its file in ``directory``."""
-    password = os.urandom(12).hex()
+    password = new_password()
     accounts = directory / "accounts"
     accounts.write_text(f"{USER}:{_digest(password)}:prn::*,READ_UPDATE\n")
     accounts.chmod(0o600)
@@ -104,17 +134,21 @@ def make_security(directory: Path, *, tls: bool, auth: bool) -> ServerSecurity:
         }
     trust_store = None
     if tls:
-        trust_store = directory / "ca.pem"
-        properties |= _certificates(directory, trust_store)
+        made = make_certificates(directory)
+        trust_store = made.trust_store
+        properties |= _java_properties(directory, made)
     return ServerSecurity(properties, account, trust_store)
 
 
-def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
+def make_certificates(directory: Path) -> Certificates:
+    """Create a certificate authority, and a certificate for this machine, as files in ``directory``.
+
+    :raises ServerStartError: the packages that create certificates are not installed.
+    """
     try:
         import trustme
-        from cryptography import x509
         from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.serialization import pkcs12
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     except ImportError as error:
         raise ServerStartError(
             f"a server with TLS needs the package {error.name} to create certificates: pip install "
@@ -122,24 +156,34 @@ def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
         ) from error
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1", "0.0.0.0")
-    authority.cert_pem.write_to_path(str(trust_store))
-    certificate, key = directory / "server-cert.pem", directory / "server-key.pem"
+    made = Certificates(*(directory / name for name in ("ca.pem", "server-cert.pem", "server-key.pem")))
+    authority.cert_pem.write_to_path(str(made.trust_store))
     for index, blob in enumerate(issued.cert_chain_pems):
-        blob.write_to_path(str(certificate), append=index > 0)
+        blob.write_to_path(str(made.certificate), append=index > 0)
     # Netty reads only PKCS#8.
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
     private = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
     assert isinstance(private, EllipticCurvePrivateKey)  # trustme's default
-    key.write_bytes(
+    made.key.touch(mode=0o600)
+    made.key.write_bytes(
         private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     )
-    key.chmod(0o600)
+    return made
+
+
+def _java_properties(directory: Path, made: Certificates) -> dict[str, object]:
+    """Write certificates as Java wants them; return the settings of a standalone server that uses them."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
     encryption = serialization.BestAvailableEncryption(_STORE_PASSWORD.encode())
-    ca = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
-    own = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+    ca = x509.load_pem_x509_certificate(made.trust_store.read_bytes())
+    own = x509.load_pem_x509_certificate(made.certificate.read_bytes())
+    private = serialization.load_pem_private_key(made.key.read_bytes(), None)
+    assert isinstance(private, EllipticCurvePrivateKey)
     key_store, store_password, java_trust = (
         directory / name for name in ("server.p12", "server.p12.password", "trust.p12")
     )
@@ -153,8 +197,8 @@ def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
     )
     return {
         "singlenode.security.tls.enable": "true",
-        "singlenode.security.tls.certificate.location": certificate,
-        "singlenode.security.tls.privateKey.location": key,
+        "singlenode.security.tls.certificate.location": made.certificate,
+        "singlenode.security.tls.privateKey.location": made.key,
         "singlenode.security.tls.keyStore.location": key_store,
         "singlenode.security.tls.keyStore.pwd.location": store_password,
         # The embedded ZooKeeper takes the type of this store from the file's name, and its password from the

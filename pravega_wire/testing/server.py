@@ -44,16 +44,32 @@ _STORE = {
 }
 
 
-def choose_kind(kind: Kind | None) -> Kind:
+def choose_kind(kind: Kind | None, *, version: str | None = None, secured: bool = False) -> Kind:
     """Choose the kind of server.
 
     The first of these that applies: the argument; the variable ``PRAVEGA_TEST_SERVER``; ``"jars"`` if
     ``PRAVEGA_TEST_VERSION`` is set; ``"address"`` if ``PRAVEGA_CONTROLLER_URI`` is set; ``"containers"`` if a
-    container engine has the image; otherwise ``"jars"``.
+    container engine has the image; otherwise ``"jars"``. ``"jars"`` also replaces a kind
+    that the argument does not name and that lacks ``version`` or ``secured``.
 
     :param kind: the kind, or None.
-    :raises ServerStartError: the argument or ``PRAVEGA_TEST_SERVER`` is not a kind.
+    :param version: version of the server, or None.
+    :param secured: whether it is to use TLS or to require authentication.
+    :raises ServerStartError: the argument or ``PRAVEGA_TEST_SERVER`` is not a kind, or the argument names one
+        that lacks ``version`` or ``secured``.
     """
+    chosen = _choose_kind(kind)
+    if chosen == "jars" or not (version or (secured and chosen != "memory")):
+        return chosen
+    if kind is None:
+        return "jars"
+    option, others = ("version", "") if version else ("tls or auth", " or kind='memory'")
+    raise ServerStartError(
+        f"standalone() with {option} does not support kind={kind!r}: use kind='jars'{others}"
+    )
+
+
+def _choose_kind(kind: Kind | None) -> Kind:
     kinds = ", ".join(get_args(Kind))
     if kind and kind not in get_args(Kind):
         raise ServerStartError(f"kind={kind!r} is not one of {kinds}")
@@ -126,9 +142,9 @@ def standalone(
     :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address or in
         memory.
     :param tls: whether to use TLS, with new certificates whose authority :meth:`PravegaServer.config` trusts.
-        Only servers from the published jars support it.
+        Only servers from the published jars and in memory support it.
     :param auth: whether to require authentication, with a new account that :meth:`PravegaServer.config`
-        contains. Only servers from the published jars support it.
+        contains. Only servers from the published jars and in memory support it.
     :param port: port on which the controller listens on 127.0.0.1; default: a free port. No effect on a
         server at an address.
     :param schema_registry: whether to run a schema registry beside it, whose address
@@ -152,21 +168,14 @@ def standalone(
             server.processes.append(registry.process)
             yield server
         return
-    chosen = choose_kind(kind)
-    if (tls or auth or version) and chosen != "jars":
-        if kind is not None:
-            raise ServerStartError(
-                "standalone() with tls, auth or version supports only the published jars, not "
-                f"kind={kind!r}: use kind='jars'"
-            )
-        chosen = "jars"
+    chosen = choose_kind(kind, version=version, secured=tls or auth)
     if chosen == "address":
         yield _at_address()
         return
     if chosen == "memory":
         from pravega_wire.testing.memory.serving import memory_server
 
-        with memory_server(port) as server:
+        with memory_server(port, tls=tls, auth=auth) as server:
             yield server
         return
     if chosen == "containers":

@@ -29,6 +29,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.stream import scopes
 from pravega_wire.testing import PravegaServer, standalone
+from pravega_wire.testing.running import Kind
 
 pytestmark = pytest.mark.needs("0.11", "deleteScopeRecursive, by which such a scope is deleted")
 
@@ -37,8 +38,8 @@ TABLE = KeyValueTableConfiguration(1, 4)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PravegaServer]:
-    with standalone(memory="1g", cache_bytes=1 << 28) as started:
+def server(own_kind: Kind) -> Iterator[PravegaServer]:
+    with standalone(kind=own_kind, memory="1g", cache_bytes=1 << 28) as started:
         yield started
 
 

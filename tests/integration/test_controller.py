@@ -51,6 +51,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaCluster, PravegaServer, standalone
+from pravega_wire.testing.running import Kind
 from pravega_wire.transport.retry import RetryPolicy
 from pravega_wire.values.naming import epoch_of, segment_id
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -943,8 +944,8 @@ def test_tokens_are_empty_without_authorization(config: PravegaConfig) -> None:
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[PravegaServer]:
-    with standalone(kind="jars", auth=True, memory="1g", cache_bytes=256 << 20) as server:
+def secure(own_kind: Kind) -> Iterator[PravegaServer]:
+    with standalone(kind=own_kind, auth=True, memory="1g", cache_bytes=256 << 20) as server:
         yield server
 
 
@@ -980,6 +981,7 @@ async def test_calls_without_an_account(secure: PravegaServer) -> None:
             await controller.create_scope("never")
 
 
+@pytest.mark.real_server("only a cluster has such a list")
 async def test_the_list_of_controllers(pravega_cluster: PravegaCluster) -> None:
     async with controller_of(pravega_cluster.config()) as controller:
         found = await controller.get_controller_server_list()

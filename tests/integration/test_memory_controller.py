@@ -16,6 +16,8 @@ from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaServer, standalone
 from tests.comparing import Channel, message_of, open_channel
 
+pytestmark = pytest.mark.real_server("the server in memory is compared with it")
+
 NONE = -(2**63)
 LEASE = 60_000
 EPOCH = 1 << 32

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
+import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from tests.comparing import Channel, Memory, StoreLink, open_channel
 from tests.integration import controller_programs, store_programs
 from tests.integration.controller_programs import NeverAnsweredError, StreamRun
 from tests.integration.store_programs import Difference, Run
+
+pytestmark = pytest.mark.real_server("the server in memory is compared with it")
 
 STEPS = 16
 TOGETHER = 64

@@ -13,6 +13,8 @@ from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
 from tests.comparing import Memory, StoreLink, comparable, encoded
 
+pytestmark = pytest.mark.real_server("the server in memory is compared with it")
+
 ANY = -(2**63)
 W, X, Y, Z = (UUID(int=77 + each) for each in range(4))
 

@@ -43,6 +43,7 @@ def ended(server: PravegaServer) -> bool:
     return True
 
 
+@pytest.mark.real_server("it runs out of heap")
 def test_a_server_without_memory() -> None:
     for _ in range(ATTEMPTS):
         with standalone(kind="jars", memory="192m", cache_bytes=64 << 20) as server:

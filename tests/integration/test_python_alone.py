@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # How this machine reaches the network; all else is left behind.
@@ -38,6 +40,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.real_server("it is made of jars that are downloaded")
 def test_a_server_from_nothing_but_python(tmp_path: Path) -> None:
     path, home = tmp_path / "bin", tmp_path / "home"
     path.mkdir()

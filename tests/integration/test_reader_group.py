@@ -488,7 +488,7 @@ async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig
 
                 nursery.start_soon(read)
                 with pytest.raises(CheckpointTimeoutError, match="idle") as caught:
-                    await watching.checkpoint("c", timeout=4)
+                    await watching.checkpoint("c", timeout=10)
                 error = caught.value
                 assert reached == ["c"]
                 assert (error.checkpoint, error.withdrawn) == ("c", True)
@@ -772,14 +772,18 @@ async def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy
         ):
             await writing.create_stream("s", 2)
             seen: list[bytes] = []
+            written = 0
             async with group_of(client, "s", automatic_checkpoint_interval=0.3) as group:
                 async with trio.open_nursery() as nursery:
 
                     async def disturb() -> None:
-                        for part in range(20):
-                            await write(writing, "s", part * 100, (part + 1) * 100)
+                        nonlocal written
+                        # There is nothing to cut while a reader has not connected again.
+                        while written < 2000 or fault_proxy.cuts < 10:
+                            await write(writing, "s", written, written + 100)
+                            written += 100
                             fault_proxy.cut_all()
-                            if part == 10:
+                            if written == 1100:
                                 await scale_to(writing, "s", 4)
                         await writing.seal_stream("s")
 
@@ -787,8 +791,7 @@ async def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy
                     async with group.reader("a") as reader:
                         async for event in reader:
                             seen.append(event.value)
-            assert_exactly(seen, 2000)
-            assert fault_proxy.cuts >= 10
+            assert_exactly(seen, written)
 
 
 async def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:

@@ -45,6 +45,7 @@ def test_a_secured_server_is_refused(pravega_server: PravegaServer) -> None:
             pytest.fail("it was started")
 
 
+@pytest.mark.real_server("both processes are looked at")
 def test_a_registry_beside_a_standalone_server() -> None:
     with standalone(kind="jars", memory="512m", cache_bytes=64 << 20, schema_registry=True) as server:
         uri = server.config().schema_registry_uri

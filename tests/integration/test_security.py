@@ -25,14 +25,20 @@ from pravega_wire import (
 from pravega_wire import sync as blocking
 from pravega_wire.cli.settings import resolve
 from pravega_wire.cli.work.health import examine
+from pravega_wire.controller.types import Access
 from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError, WrongProtocolError
+from pravega_wire.protocol import commands as c
 from pravega_wire.testing import PravegaServer, standalone
+from pravega_wire.testing.running import Kind
+from tests.comparing import StoreLink, encoded
 from tests.inside import core_of
+
+pytestmark = pytest.mark.in_memory
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[PravegaServer]:
-    with standalone(kind="jars", tls=True, auth=True, memory="1g", cache_bytes=256 << 20) as server:
+def secure(own_kind: Kind) -> Iterator[PravegaServer]:
+    with standalone(kind=own_kind, tls=True, auth=True, memory="1g", cache_bytes=256 << 20) as server:
         yield server
 
 
@@ -105,6 +111,59 @@ async def test_an_administrator_sees_open_transactions(config: PravegaConfig) ->
         findings = [each async for each in examine(client, resolve({}, environment={}), [stream], [])]
     state = {each.check: each.state for each in findings}
     assert state["credentials"] == state["clock"] == state[f"transactions of {stream}"] == "ok"
+
+
+async def test_what_a_store_sees_in_a_token(config: PravegaConfig) -> None:
+    """The permission to read is enough for nearly everything; a table's segments are of another name."""
+    scope, writer = str(config.scope), uuid4()
+    async with open_client(config) as client:
+        await client.create_scope(scope)
+        await client.create_stream("s", 1)
+        await client.create_stream("ss", 1)
+        await client.create_key_value_table("t", KeyValueTableConfiguration(1, 4))
+        controller = core_of(client).controller
+        read, write, other, of_table = [
+            await controller.get_delegation_token(scope, name, access)
+            for name, access in (
+                ("s", Access.READ), ("s", Access.WRITE), ("ss", Access.WRITE), ("t", Access.WRITE)
+            )
+        ]  # fmt: skip
+        store = await controller.get_uri(scope, "s", 0)
+    mine, missing = f"{scope}/s/0.#epoch.0", f"{scope}/s/9.#epoch.0"
+    partition = f"{scope}/t_kvtable/0.#epoch.0"
+    refused = [
+        *(c.ReadSegment(mine, 77, 8, token, 1) for token in ("", "a.b.c", "text", read[:-9], other)),
+        *(c.SetupAppend(1, writer, mine, token) for token in ("", read, other)),
+        c.GetStreamSegmentInfo(1, mine, other),
+        c.GetStreamSegmentInfo(1, missing, ""),
+        c.CreateSegment(1, mine, 0, 0, other),
+        c.MergeSegmentsBatch(1, mine, (), read),
+        c.MergeSegmentsBatch(1, mine, (partition,), write),
+        c.GetTableSegmentInfo(1, partition, of_table),
+    ]
+    taken: list[tuple[c.Command, type[c.Command]]] = [
+        (c.SetupAppend(1, writer, mine, write), c.AppendSetup),
+        (c.GetStreamSegmentInfo(1, missing, read), c.NoSuchSegment),
+        # Only the source is looked at.
+        (c.MergeSegments(1, f"{scope}/ss/0.#epoch.0", missing, read), c.NoSuchSegment),
+        (c.CreateTransientSegment(1, writer, mine, ""), c.SegmentCreated),
+        (c.TruncateSegment(1, mine, 0, read), c.SegmentTruncated),
+        (c.SealSegment(1, mine, read), c.SegmentSealed),
+    ]
+    link = StoreLink((store.host, store.port), config.ssl_context())
+    await link.open()
+    try:
+        for command in refused:
+            (reply,) = await link.answers(encoded([command]), 1)
+            # A read is refused under its offset.
+            number = 77 if isinstance(command, c.ReadSegment) else 1
+            assert isinstance(reply, c.AuthTokenCheckFailed), (command, reply)
+            assert (reply.request_id, reply.error_code) == (number, 0), command
+        for command, expected in taken:
+            (reply,) = await link.answers(encoded([command]), 1)
+            assert type(reply) is expected, (command, reply)
+    finally:
+        await link.close()
 
 
 def test_the_wrong_password_is_named(config: PravegaConfig) -> None:
@@ -214,9 +273,9 @@ def test_plain_tcp_to_a_tls_server_is_an_error_with_the_address(secure: PravegaS
 
 
 def test_the_host_name_is_checked_unless_told_otherwise(config: PravegaConfig, secure: PravegaServer) -> None:
-    # The certificate is for localhost and 127.0.0.1; this is the same machine by another name.
-    other = replace(config, controller_uri=secure.controller_uri.replace("127.0.0.1", "127.0.0.2"))
-    with pytest.raises(TlsError, match=r"127\.0\.0\.2:\d+: the certificate is for another host"):
+    # The certificate is for localhost and 127.0.0.1; this is the same address, written otherwise.
+    other = replace(config, controller_uri=secure.controller_uri.replace("127.0.0.1", "127.1"))
+    with pytest.raises(TlsError, match=r"127\.1:\d+: the certificate is for another host"):
         with blocking.open_client(other) as client:
             client.create_scope("never")
     with blocking.open_client(replace(other, validate_hostname=False)) as client:

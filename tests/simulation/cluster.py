@@ -33,18 +33,23 @@ class _Controller(Controller):
         host, port = self.host_of(name).split(":")
         return pb.NodeUri(endpoint=host, port=int(port))
 
-    def call(self, path: str, request: bytes, answer: Callable[[Answer], None]) -> None:
+    def call(
+        self, path: str, request: bytes, answer: Callable[[Answer], None], authorization: str = ""
+    ) -> None:
         match self.misbehave(path.rpartition("/")[2]):
             case "unavailable":
                 answer(Answer(code=StatusCode.UNAVAILABLE, text="simulated"))
             case "lost":
-                super().call(path, request, lambda found: None)
+                super().call(path, request, lambda found: None, authorization)
             case "late":
                 super().call(
-                    path, request, lambda found: self.events.after(self.patience(), lambda: answer(found))
+                    path,
+                    request,
+                    lambda found: self.events.after(self.patience(), lambda: answer(found)),
+                    authorization,
                 )
             case _:
-                super().call(path, request, answer)
+                super().call(path, request, answer, authorization)
 
     events: Events
     patience: Callable[[], float]

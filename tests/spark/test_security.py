@@ -11,14 +11,15 @@ from pyspark.sql import SparkSession
 
 from pravega_wire.sync import open_client
 from pravega_wire.testing import standalone
+from pravega_wire.testing.running import Kind
 from spark_adapter import read_df, register
 from spark_adapter.options.read import config_options
 from tests.spark.helpers import assert_exactly, frame_of, rows_of
 
 
-def test_security_options_of_reads_and_writes(spark: SparkSession, tmp_path: Path) -> None:
+def test_security_options_of_reads_and_writes(spark: SparkSession, tmp_path: Path, own_kind: Kind) -> None:
     register(spark)
-    with standalone(kind="jars", tls=True, auth=True, memory="1g", cache_bytes=256 << 20) as server:
+    with standalone(kind=own_kind, tls=True, auth=True, memory="1g", cache_bytes=256 << 20) as server:
         config = server.config(f"secure-{uuid4().hex[:8]}")
         options = config_options(config)
         assert {"auth_method", "auth_token", "trust_store"} <= options.keys()

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+import json
+import shlex
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,24 +18,27 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
+import hpack
 import pytest
 from google.protobuf.message import Message
 
 from pravega_wire import (
     KeyValueTableConfiguration,
+    PravegaConfig,
     ScalingPolicy,
     StreamConfiguration,
     open_client,
     sync,
 )
-from pravega_wire.errors import ServerStartError
+from pravega_wire.errors import AuthError, ServerStartError
 from pravega_wire.grpc.call import CallResult, GrpcConnection
 from pravega_wire.grpc.status import StatusCode
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.formats import decode_watermark
 from pravega_wire.testing import standalone
-from pravega_wire.testing.memory.calls import CallConnection
+from pravega_wire.testing.memory.auth import Auth
+from pravega_wire.testing.memory.calls import Call, CallConnection
 from pravega_wire.testing.memory.controller import Answer, Controller
 from pravega_wire.testing.memory.store import NULL, SegmentStore
 
@@ -543,7 +552,7 @@ class Wire:
         self.client = GrpcConnection("here:1", secure=False)
         self.server = CallConnection(lambda: 0.0)
         self.results: list[CallResult] = []
-        self.calls: list[tuple[int, str, bytes]] = []
+        self.calls: list[Call] = []
 
     def carry(self) -> None:
         """Carry bytes until both sides are silent."""
@@ -563,10 +572,10 @@ def test_calls_with_messages_of_any_size() -> None:
     for message in (b"", b"small", big):
         wire.client.start_call("/a/b", message)
     wire.carry()
-    assert {path for _, path, _ in wire.calls} == {"/a/b"}
-    assert [message for _, _, message in wire.calls] == [b"", b"small", big]
-    for stream_id, _, message in wire.calls:
-        wire.server.answer(stream_id, message, StatusCode.OK, "")
+    assert {each.path for each in wire.calls} == {"/a/b"}
+    assert [each.message for each in wire.calls] == [b"", b"small", big]
+    for each in wire.calls:
+        wire.server.answer(each.stream_id, each.message, StatusCode.OK, "")
     wire.carry()
     assert {len(each.message) for each in wire.results} == {0, 5, len(big)}
 
@@ -578,8 +587,8 @@ def test_calls_that_fail_and_calls_that_are_given_up() -> None:
     wire.carry()
     wire.client.cancel_call(given_up)
     wire.carry()
-    for stream_id, _, _ in wire.calls:
-        wire.server.answer(stream_id, b"", StatusCode.UNKNOWN, "ä / %")
+    for each in wire.calls:
+        wire.server.answer(each.stream_id, b"", StatusCode.UNKNOWN, "ä / %")
     wire.carry()
     (result,) = wire.results
     assert (result.code, result.text) == (StatusCode.UNKNOWN, "ä / %")
@@ -595,6 +604,148 @@ def test_too_many_pings() -> None:
     wire.carry()
     assert wire.server.over
     assert not wire.client.accepting
+
+
+# --- the account, and tokens ----------------------------------------------------------------------
+
+PASSWORD = "secret:with a colon"
+NOBODY = Answer(code=StatusCode.UNAUTHENTICATED, text="Authentication failed")
+WRONG = Answer(code=StatusCode.UNAUTHENTICATED, repeats=True)
+
+
+class SecuredWorld(World):
+    """With an account, whose tokens live for 100 seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+        self.authorization = basic(f"admin:{PASSWORD}")
+        self.auth = Auth(lambda: self.now, "admin", PASSWORD, key=b"key", token_seconds=100)
+        self.store = SegmentStore(lambda: self.now, Random(0), auth=self.auth)
+        self.controller = Controller(self.store, lambda: self.now, Random(0), ("store", 1), self.auth)
+        self.call("createScope", pb.ScopeInfo(scope="s"), pb.CreateScopeStatus)
+        self.create()
+
+    def ask(self, rpc: str, request: Message) -> list[Answer]:
+        answers: list[Answer] = []
+        self.controller.call(SERVICE + rpc, request.SerializeToString(), answers.append, self.authorization)
+        return answers
+
+    def token(self, operation: str, stream: str = "t") -> str:
+        request = pb.StreamInfo(scope="s", stream=stream, accessOperation=operation)
+        return self.call("getDelegationToken", request, pb.DelegationToken).delegationToken
+
+    def refused(self, command: Any) -> list[tuple[int, int]]:
+        """Send a command; return the request id and the code of what refuses it."""
+        return [(each.request_id, each.error_code) for each in Link(self.store).send(command)]
+
+
+def basic(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+@pytest.fixture
+def secured() -> SecuredWorld:
+    return SecuredWorld()
+
+
+@pytest.mark.parametrize(
+    ("authorization", "answer"),
+    [
+        ("", NOBODY),
+        ("Basic", NOBODY),
+        ("Bearer x", NOBODY),
+        (basic(f"admin:{PASSWORD}").replace("Basic", "basic"), NOBODY),
+        (basic("admin:wrong"), WRONG),
+        (basic(f"someone:{PASSWORD}"), WRONG),
+        (basic("admin"), Answer(code=StatusCode.UNKNOWN)),
+        ("Basic ä!", Answer(code=StatusCode.UNKNOWN)),
+        (basic(f"admin:{PASSWORD}"), Answer(b"\x08\x01")),
+        (basic(f"admin:{PASSWORD}").replace(" ", " \t "), Answer(b"\x08\x01")),
+        (basic(f"admin:{PASSWORD}").rstrip("="), Answer(b"\x08\x01")),
+    ],
+)
+def test_credentials(secured: SecuredWorld, authorization: str, answer: Answer) -> None:
+    """As observed with a 0.13.0 controller."""
+    secured.authorization = authorization
+    assert secured.ask("checkScopeExists", pb.ScopeInfo(scope="s")) == [answer]
+    (listed,) = secured.ask("getControllerServerList", pb.ServerRequest())
+    assert listed.text == "Controller cluster not initialized" or listed == answer
+
+
+def test_refused_credentials_come_back() -> None:
+    wire = Wire()
+    wire.client.start_call("/a/b", b"", metadata=[("authorization", "Basic x"), ("other", "1")])
+    wire.carry()
+    (call,) = wire.calls
+    assert call.authorization == "Basic x"
+    assert "Basic x" not in repr(call)
+    wire.server.answer(call.stream_id, b"", StatusCode.UNAUTHENTICATED, "", repeat=True)
+    sent = wire.server.data_to_send()
+    # One frame of headers, after the 9 bytes of its own header.
+    headers: dict[Any, Any] = dict(hpack.Decoder().decode(sent[9:]))
+    assert (headers["authorization"], headers["other"], headers["grpc-status"]) == ("Basic x", "1", "16")
+    assert not headers.keys() & {":path", "te", "user-agent", "grpc-message"}
+    (result,) = wire.client.receive_data(sent)
+    assert (result.code, result.text) == (StatusCode.UNAUTHENTICATED, "")
+
+
+def test_what_is_in_a_token(secured: SecuredWorld) -> None:
+    parts = secured.token("READ").split(".")
+    header, claims = (json.loads(base64.urlsafe_b64decode(each + "==")) for each in parts[:2])
+    assert header == {"alg": "HS512"}
+    assert claims == {
+        "sub": "segmentstoreresource",
+        "aud": "segmentstore",
+        "iat": 1_000_000,
+        "prn::/scope:s/stream:t": "READ",
+        "exp": 1_000_100,
+    }
+    signed = ".".join(parts[:2]).encode()
+    assert base64.urlsafe_b64decode(parts[2] + "==") == hmac.digest(b"key", signed, "sha512")
+
+
+def test_what_a_token_is_for(secured: SecuredWorld) -> None:
+    read, write, other = secured.token("READ"), secured.token("WRITE"), secured.token("WRITE", "tt")
+    link = Link(secured.store)
+    for token in ("", "a.b.c", "no token", read + "x", secured.token("NONE"), other):
+        assert secured.refused(c.ReadSegment(SEGMENT, 77, 8, token, 1)) == [(77, 0)]
+        assert secured.refused(c.GetStreamSegmentInfo(1, SEGMENT, token)) == [(1, 0)]
+        assert secured.refused(c.SetupAppend(1, WRITER, SEGMENT, token)) == [(1, 0)]
+        assert secured.refused(c.MergeSegmentsBatch(1, SEGMENT, (), token)) == [(1, 0)]
+    assert secured.refused(c.SetupAppend(1, WRITER, SEGMENT, read)) == [(1, 0)]
+    assert secured.refused(c.MergeSegmentsBatch(1, SEGMENT, (), read)) == [(1, 0)]
+    assert secured.refused(c.MergeSegmentsBatch(1, SEGMENT, ("s/other/0.#epoch.0",), write)) == [(1, 0)]
+    assert [type(each) for each in link.send(c.SetupAppend(1, WRITER, SEGMENT, write))] == [c.AppendSetup]
+    assert [type(each) for each in link.send(c.SealSegment(1, SEGMENT, read))] == [c.SegmentSealed]
+    transient = c.CreateTransientSegment(1, WRITER, SEGMENT, "")
+    assert [type(each) for each in link.send(transient)] == [c.SegmentCreated]
+
+
+def test_a_token_that_has_expired(secured: SecuredWorld) -> None:
+    token = secured.token("WRITE")
+    secured.now += 100.001
+    assert secured.refused(c.ReadSegment(SEGMENT, 77, 8, token, 1)) == [(77, 1)]
+    assert secured.refused(c.GetStreamSegmentInfo(1, SEGMENT, token)) == [(1, 1)]
+    assert secured.refused(c.GetStreamSegmentInfo(1, SEGMENT, token + "x")) == [(1, 0)]
+    link = Link(secured.store)
+    assert link.send(c.SetupAppend(1, WRITER, SEGMENT, token)) == []
+    assert link.closed
+
+
+def test_a_connection_ends_with_the_token_of_a_set_up(secured: SecuredWorld) -> None:
+    assert secured.store.next_due() is None
+    links = [Link(secured.store) for _ in range(3)]
+    for each in links:
+        assert each.send(c.SetupAppend(1, WRITER, SEGMENT, secured.token("WRITE")))
+    # One has lost its session, one is gone.
+    secured.store.seal(secured.store.segment(SEGMENT))
+    links[1].send(block(1))
+    links[2].lost()
+    assert secured.store.next_due() == 1_000_100
+    secured.now = 1_000_100
+    secured.store.run()
+    assert [each.closed for each in links] == [True, False, False]
+    assert secured.store.next_due() is None
 
 
 # --- all of it ------------------------------------------------------------------------------------
@@ -632,14 +783,48 @@ def test_from_the_shell() -> None:
     assert process.returncode == 0
 
 
+def test_from_the_shell_with_tls_and_an_account() -> None:
+    command = [sys.executable, "-m", "pravega_wire.testing", "memory", "--port", "0", "--tls", "--auth"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            found = {}
+            for line in process.stderr:
+                if line.startswith("  export "):
+                    name, _, value = line.removeprefix("  export ").partition("=")
+                    (found[name],) = shlex.split(value)
+                elif "Ctrl-C" in line:
+                    break
+            with sync.open_client(PravegaConfig.from_defaults(env=found, scope="demo")) as client:
+                assert client.create_scope("demo")
+            nobody = {key: found[key] for key in ("PRAVEGA_CONTROLLER_URI", "PRAVEGA_TRUST_STORE")}
+            with sync.open_client(PravegaConfig.from_defaults(env=nobody)) as client:
+                with pytest.raises(AuthError):
+                    client.create_scope("other")
+        finally:
+            process.send_signal(signal.SIGTERM)
+    assert not Path(found["PRAVEGA_TRUST_STORE"]).exists()
+
+
+def test_who_does_not_ask_for_http2_is_turned_away() -> None:
+    """As by a real controller; its segment store takes those that ask for nothing."""
+    with standalone(kind="memory", tls=True) as server:
+        context = ssl.create_default_context(cafile=server.trust_store)
+        with socket.create_connection(server.controller_address, 60) as plain:
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as secured:
+                assert secured.selected_alpn_protocol() is None
+                assert secured.recv(1) == b""
+
+
 def test_what_it_cannot_do() -> None:
-    with pytest.raises(ServerStartError, match="supports only the published jars"):
-        with standalone(kind="memory", tls=True):
+    with pytest.raises(ServerStartError, match=r"version does not support kind='memory': use kind='jars'$"):
+        with standalone(kind="memory", version="0.12.0"):
             raise AssertionError
 
 
-async def test_the_client_on_a_server_in_memory() -> None:
-    with standalone(kind="memory") as server:
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "secured"])
+async def test_the_client_on_a_server_in_memory(secured: bool) -> None:
+    with standalone(kind="memory", tls=secured, auth=secured) as server:
         async with open_client(server.config("demo")) as client:
             await client.create_scope("demo")
             await client.create_stream("events", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))

@@ -497,6 +497,19 @@ def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, image: bool, 
     assert server.choose_kind("containers") == "containers"
 
 
+@pytest.mark.parametrize(
+    ("chosen", "secured", "older"),
+    [("memory", "memory", "jars"), ("containers", "jars", "jars"), ("jars", "jars", "jars")],
+)
+def test_what_a_kind_by_default_lacks(
+    no_settings: pytest.MonkeyPatch, chosen: str, secured: str, older: str
+) -> None:
+    no_settings.setenv("PRAVEGA_TEST_SERVER", chosen)
+    assert server.choose_kind(None) == chosen
+    assert server.choose_kind(None, secured=True) == secured
+    assert server.choose_kind(None, version="0.12.0") == older
+
+
 def test_a_kind_that_is_not_known(no_settings: pytest.MonkeyPatch) -> None:
     no_settings.setenv("PRAVEGA_TEST_SERVER", "cloud")
     with pytest.raises(ServerStartError, match=r"PRAVEGA_TEST_SERVER='cloud' is not one of address"):
@@ -520,10 +533,10 @@ def test_what_only_the_jars_can(no_settings: pytest.MonkeyPatch, kind: running.K
     with pytest.raises(ServerStartError, match="supports only the published jars"):
         with server.cluster(kind=kind):
             raise AssertionError
-    with pytest.raises(ServerStartError, match="only the published jars, not"):
+    with pytest.raises(ServerStartError, match=f"kind={kind!r}: use kind='jars' or kind='memory'$"):
         with server.standalone(kind=kind, tls=True):
             raise AssertionError
-    with pytest.raises(ServerStartError, match="only the published jars, not"):
+    with pytest.raises(ServerStartError, match=f"kind={kind!r}: use kind='jars'$"):
         with server.standalone(kind=kind, version="0.12.0"):
             raise AssertionError
 

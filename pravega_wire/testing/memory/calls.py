@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
@@ -20,12 +21,29 @@ from pravega_wire.errors import ProtocolError
 from pravega_wire.grpc.silence import silencing_hpack
 from pravega_wire.grpc.status import StatusCode
 
-__all__ = ["CallConnection"]
+__all__ = ["Call", "CallConnection"]
 
 _WINDOW_BYTES: Final = 4 << 20
 _PREFIX_BYTES: Final = 5
 _MOST_PINGS: Final = 3
 _PING_SECONDS: Final = 300.0
+_NOT_METADATA: Final = ("te", "content-type", "user-agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that is complete.
+
+    :ivar stream_id: id of its stream.
+    :ivar path: path of the method.
+    :ivar message: the serialized request.
+    :ivar authorization: the metadata ``authorization``, or "".
+    """
+
+    stream_id: int
+    path: str
+    message: bytes = field(repr=False)
+    authorization: str = field(repr=False)
 
 
 class CallConnection:
@@ -46,7 +64,7 @@ class CallConnection:
         )
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_WINDOW_BYTES)
-        self._paths: dict[int, str] = {}
+        self._headers: dict[int, list[tuple[str, str]]] = {}
         self._received: dict[int, bytearray] = {}
         self._bodies: dict[int, memoryview] = {}
         self._trailers: dict[int, list[tuple[str, str]]] = {}
@@ -54,8 +72,8 @@ class CallConnection:
         self.over = False
 
     @silencing_hpack
-    def receive_data(self, data: bytes) -> list[tuple[int, str, bytes]]:
-        """Process bytes from the client; return the calls that are complete: stream id, path and message.
+    def receive_data(self, data: bytes) -> list[Call]:
+        """Process bytes from the client; return the calls that are complete.
 
         :raises ProtocolError: the bytes violate HTTP/2.
         """
@@ -66,7 +84,7 @@ class CallConnection:
             raise ProtocolError(f"the client violated HTTP/2: {error}") from error
         for event in events:
             if isinstance(event, h2.events.RequestReceived):
-                self._paths[event.stream_id] = dict(event.headers).get(":path", "")
+                self._headers[event.stream_id] = event.headers
                 self._received[event.stream_id] = bytearray()
             elif isinstance(event, h2.events.DataReceived):
                 self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
@@ -74,7 +92,9 @@ class CallConnection:
                     self._received[event.stream_id] += event.data
             elif isinstance(event, h2.events.StreamEnded) and event.stream_id in self._received:
                 message = bytes(self._received.pop(event.stream_id)[_PREFIX_BYTES:])
-                found.append((event.stream_id, self._paths[event.stream_id], message))
+                headers = dict(self._headers[event.stream_id])
+                authorization = headers.get("authorization", "")
+                found.append(Call(event.stream_id, headers.get(":path", ""), message, authorization))
             elif isinstance(event, h2.events.StreamReset):
                 self._forget(event.stream_id)
             elif isinstance(event, h2.events.PingReceived):
@@ -95,23 +115,29 @@ class CallConnection:
             self.over = True
 
     @silencing_hpack
-    def answer(self, stream_id: int, message: bytes, code: StatusCode, text: str) -> None:
+    def answer(
+        self, stream_id: int, message: bytes, code: StatusCode, text: str, *, repeat: bool = False
+    ) -> None:
         """Answer a call; nothing happens if the client has given it up.
 
         :param stream_id: id of its stream.
         :param message: the serialized reply, if ``code`` is OK.
         :param code: status of the call.
-        :param text: explanation otherwise.
+        :param text: explanation otherwise; none if it is empty.
+        :param repeat: whether to repeat the call's metadata before the status.
         """
-        if self._paths.pop(stream_id, None) is None or self.over:
+        asked = self._headers.pop(stream_id, None)
+        if asked is None or self.over:
             return
         self._pings.clear()
         headers = [(":status", "200"), ("content-type", "application/grpc")]
         trailers = [("grpc-status", str(code.value))]
         if code is not StatusCode.OK:
-            self._h2.send_headers(
-                stream_id, headers + trailers + [("grpc-message", quote(text, safe=" "))], end_stream=True
-            )
+            if repeat:
+                headers += [each for each in asked if each[0][0] != ":" and each[0] not in _NOT_METADATA]
+            if text:
+                trailers.append(("grpc-message", quote(text, safe=" ")))
+            self._h2.send_headers(stream_id, headers + trailers, end_stream=True)
             return
         self._h2.send_headers(stream_id, headers)
         self._bodies[stream_id] = memoryview(b"\0" + len(message).to_bytes(4, "big") + message)
@@ -133,7 +159,7 @@ class CallConnection:
                 self._forget(stream_id)
 
     def _forget(self, stream_id: int) -> None:
-        for each in (self._paths, self._received, self._bodies, self._trailers):
+        for each in (self._headers, self._received, self._bodies, self._trailers):
             each.pop(stream_id, None)
 
     @silencing_hpack

@@ -23,6 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from pravega_wire.controller.mapping import NO_TIMESTAMP, txn_message, uuid_of
 from pravega_wire.grpc.status import StatusCode
 from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.testing.memory.auth import Auth, BadCredentials, Permission, stream_resource
 from pravega_wire.testing.memory.metadata import Tables
 from pravega_wire.testing.memory.retention import cut_to_truncate_at
 from pravega_wire.testing.memory.scaling import TICK, count, next_scale, watch
@@ -79,14 +80,26 @@ _UNFINISHED: Final = 33_000
 
 _TXN = pb.TxnState
 
+_PERMISSIONS: Final[dict[int, Permission]] = {
+    pb.StreamInfo.UNSPECIFIED: "READ_UPDATE",
+    pb.StreamInfo.NONE: "NONE",
+    pb.StreamInfo.READ: "READ",
+    pb.StreamInfo.WRITE: "READ_UPDATE",
+    pb.StreamInfo.READ_WRITE: "READ_UPDATE",
+}
+
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to a call: a message, or a status with a text."""
+    """The answer to a call: a message, or a status with a text.
+
+    :ivar repeats: whether the metadata of the call comes back with it.
+    """
 
     message: bytes = b""
     code: StatusCode = StatusCode.OK
     text: str = ""
+    repeats: bool = False
 
 
 class _Failed(Exception):
@@ -137,12 +150,19 @@ class Controller:
     :param clock: returns seconds since 1970.
     :param random: for ids.
     :param endpoint: host and port of the store.
+    :param auth: checks credentials and issues tokens; None to let everybody in.
     """
 
     def __init__(
-        self, store: SegmentStore, clock: Callable[[], float], random: Random, endpoint: tuple[str, int]
+        self,
+        store: SegmentStore,
+        clock: Callable[[], float],
+        random: Random,
+        endpoint: tuple[str, int],
+        auth: Auth | None = None,
     ) -> None:
         self._store = store
+        self._auth = auth
         self._clock = clock
         self._random = random
         self.endpoint = endpoint
@@ -157,17 +177,24 @@ class Controller:
 
     # --- calls and time -------------------------------------------------------------------------
 
-    def call(self, path: str, request: bytes, answer: Callable[[Answer], None]) -> None:
+    def call(
+        self, path: str, request: bytes, answer: Callable[[Answer], None], authorization: str = ""
+    ) -> None:
         """Carry out a call.
 
         :param path: path of the call.
         :param request: the message.
         :param answer: called once with the answer: at once, later, or never.
+        :param authorization: the metadata ``authorization`` of the call, or "".
         """
         rpc = path.removeprefix(_SERVICE)
         method = getattr(self, rpc, None) if rpc in _METHODS and path != rpc else None
         if method is None:
             answer(Answer(code=StatusCode.UNIMPLEMENTED, text=f"Method not found: {path.removeprefix('/')}"))
+            return
+        refusal = self._refusal(rpc, authorization)
+        if refusal is not None:
+            answer(refusal)
             return
         try:
             message = GetMessageClass(_METHODS[rpc].input_type).FromString(request)
@@ -187,6 +214,27 @@ class Controller:
             # As a controller answers what it did not expect.
             log.exception("%s failed", rpc)
             answer(Answer(code=StatusCode.INTERNAL, text=f"{type(error).__name__}: {error}"))
+
+    def _refusal(self, rpc: str, authorization: str) -> Answer | None:
+        """Return the answer to a call of somebody without the account; None if it may be made."""
+        if self._auth is None:
+            return None
+        try:
+            known = self._auth.is_known(authorization)
+        except BadCredentials:
+            # The credentials come back in the trailers.
+            return Answer(code=StatusCode.UNAUTHENTICATED, repeats=True)
+        except ValueError:
+            return Answer(code=StatusCode.UNKNOWN)
+        if known or rpc == "getControllerServerList":
+            return None
+        return Answer(code=StatusCode.UNAUTHENTICATED, text="Authentication failed")
+
+    def _token(self, resource: str, permission: Permission = "READ_UPDATE") -> str:
+        return "" if self._auth is None else self._auth.token(resource, permission)
+
+    def _stream_token(self, info: pb.StreamInfo, permission: Permission = "READ_UPDATE") -> str:
+        return self._token(stream_resource(info.scope, info.stream), permission)
 
     def next_due(self) -> float | None:
         """Return when :meth:`run` has something to do, in seconds since 1970; None if nothing waits."""
@@ -259,7 +307,17 @@ class Controller:
         return pb.NodeUri(endpoint=host, port=port)
 
     def getDelegationToken(self, request: pb.StreamInfo) -> pb.DelegationToken:
-        return pb.DelegationToken()
+        if self._auth is None:
+            return pb.DelegationToken()
+        _given(request.scope, "scope")
+        _given(request.stream, "stream")
+        asked = request.accessOperation
+        if asked == pb.StreamInfo.ANY:
+            raise _Failed(StatusCode.INTERNAL, "Cannot translate access operation ANY")
+        permission = _PERMISSIONS[asked]
+        if permission == "NONE" and request.stream.startswith("_"):
+            permission = "READ"
+        return pb.DelegationToken(delegationToken=self._stream_token(request, permission))
 
     # --- scopes ---------------------------------------------------------------------------------
 
@@ -499,11 +557,14 @@ class Controller:
             # Another status than for other calls (observed).
             raise _Failed(StatusCode.UNKNOWN, "stream: argument is null or empty")
         stream = self._stream(request)
-        return pb.SegmentRanges(segmentRanges=_ranges(stream, stream.parts))
+        wanted = request.accessOperation != pb.StreamInfo.NONE
+        token = self._token(_authorized(request)) if wanted else ""
+        return pb.SegmentRanges(segmentRanges=_ranges(stream, stream.parts), delegationToken=token)
 
     def getEpochSegments(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
         stream = self._stream(request.streamInfo)
-        return pb.SegmentRanges(segmentRanges=_ranges(stream, stream.epoch_at(request.epoch).parts))
+        found = _ranges(stream, stream.epoch_at(request.epoch).parts)
+        return pb.SegmentRanges(segmentRanges=found, delegationToken=self._stream_token(request.streamInfo))
 
     def getSegments(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
         stream = self._stream(request.streamInfo)
@@ -511,7 +572,9 @@ class Controller:
             pb.SegmentsAtTime.SegmentLocation(segmentId=_segment_id(stream, each), offset=offset)
             for each, offset in stream.head().items()
         ]
-        return pb.SegmentsAtTime(segments=found)
+        wanted = request.streamInfo.accessOperation != pb.StreamInfo.NONE
+        token = self._stream_token(request.streamInfo) if wanted else ""
+        return pb.SegmentsAtTime(segments=found, delegationToken=token)
 
     def getSegmentsImmediatelyFollowing(self, request: pb.SegmentId) -> pb.SuccessorResponse:
         stream = self._stream(request.streamInfo)
@@ -532,7 +595,9 @@ class Controller:
             found = stream.between(start, end)
         except ValueError as error:
             raise _Failed(StatusCode.UNKNOWN, str(error)) from error
-        return pb.StreamCutRangeResponse(segments=[_segment_id(stream, each.id) for each in found])
+        segments = [_segment_id(stream, each.id) for each in found]
+        token = self._stream_token(request.streamInfo, "READ")
+        return pb.StreamCutRangeResponse(segments=segments, delegationToken=token)
 
     def isSegmentValid(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
         stream = self._stream(request.streamInfo)
@@ -670,7 +735,11 @@ class Controller:
         for each in parts:
             self._store.create(transaction_segment_name(_name(stream, each.id), txn_id))
         self._watch(stream, txn)
-        return pb.CreateTxnResponse(txnId=txn_message(txn_id), activeSegments=_ranges(stream, parts))
+        return pb.CreateTxnResponse(
+            txnId=txn_message(txn_id),
+            activeSegments=_ranges(stream, parts),
+            delegationToken=self._stream_token(request.streamInfo),
+        )
 
     def _watch(self, stream: Stream, txn: Transaction) -> None:
         """Abort the transaction when its lease has ended."""
@@ -1024,7 +1093,9 @@ class Controller:
             )
             for each in even_parts(config.partitionCount, 0)
         ]
-        return pb.SegmentRanges(segmentRanges=found)
+        # No store takes it for the table's segments.
+        token = self._token(f"prn::/scope:{config.scope}/key-value-table:{config.kvtName}")
+        return pb.SegmentRanges(segmentRanges=found, delegationToken=token)
 
     def listKeyValueTablesInScope(self, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
         scope = self._scopes.get(_given(request.scope.scope, "scope"))
@@ -1052,6 +1123,13 @@ def _given(name: str, what: str) -> str:
     if not name:
         raise _Failed(StatusCode.INTERNAL, f"{what}: argument is null or empty")
     return name
+
+
+def _authorized(info: pb.StreamInfo) -> str:
+    """Return the resource in whose name a call may ask for a stream."""
+    if info.stream.startswith("_RG"):
+        return f"prn::/scope:{info.scope}/reader-group:{info.stream.removeprefix('_RG')}"
+    return stream_resource(info.scope, info.stream.removeprefix("_MARK"))
 
 
 def _checked(group: pb.ReaderGroupConfiguration) -> UUID:

@@ -31,12 +31,18 @@ class StorePeer:
     """A store's end of a connection.
 
     :param serves: whether the containers of this host have a segment of this name.
+    :param called: called after commands were carried out.
     """
 
     def __init__(
-        self, store: SegmentStore, carrier: Carrier, serves: Callable[[str], bool] = lambda name: True
+        self,
+        store: SegmentStore,
+        carrier: Carrier,
+        serves: Callable[[str], bool] = lambda name: True,
+        called: Callable[[], None] = lambda: None,
     ) -> None:
         self._carrier = carrier
+        self._called = called
         self._decoder = FrameDecoder()
         self._connection = store.connect(self._send, carrier.end, serves)
 
@@ -57,6 +63,7 @@ class StorePeer:
             return
         for command in commands:
             self._connection.receive(command)
+        self._called()
 
     def lost(self) -> None:
         """The connection has ended."""
@@ -89,7 +96,7 @@ class CallPeer:
             self._carrier.end()
 
     def _answer(self, stream_id: int, found: Answer) -> None:
-        self._calls.answer(stream_id, found.message, found.code, found.text)
+        self._calls.answer(stream_id, found.message, found.code, found.text, repeat=found.repeats)
         self._flush()
 
     def receive(self, data: bytes) -> None:
@@ -100,8 +107,9 @@ class CallPeer:
             self._carrier.end()
             return
         self._flush()
-        for stream_id, path, message in found:
-            self._controller.call(path, message, partial(self._answer, stream_id))
+        for each in found:
+            answer = partial(self._answer, each.stream_id)
+            self._controller.call(each.path, each.message, answer, each.authorization)
         self._called()
 
     def lost(self) -> None:

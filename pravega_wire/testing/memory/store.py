@@ -7,11 +7,13 @@ stored when whoever drives it says so.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -19,6 +21,7 @@ from uuid import UUID
 from pravega_wire.errors import DecodeError
 from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
+from pravega_wire.testing.memory.auth import Auth, BadToken, ExpiredToken
 from pravega_wire.testing.memory.tables import (
     BadArgument,
     BadOffset,
@@ -140,6 +143,8 @@ class SegmentStore:
     :param random: for the names of transient segments.
     :param received: called when a block was received, which :meth:`store_next` is to store; default: it is
         stored at once.
+    :param auth: checks the tokens of requests; None to take all. With it, call :meth:`run` when the time of
+        :meth:`next_due` has come.
     """
 
     def __init__(
@@ -147,13 +152,18 @@ class SegmentStore:
         clock: Callable[[], float],
         random: Random,
         received: Callable[[Segment], object] | None = None,
+        auth: Auth | None = None,
     ) -> None:
         self.received = received or self.store_next
+        self.auth = auth
         self._clock = clock
         self._random = random
         self.segments: dict[str, Segment] = {}
         # Names that are not free so far: until when, and the segment if it was merged.
         self._gone: dict[str, tuple[float, Segment | None]] = {}
+        # When tokens of set-ups expire: the time, a number for the order, and whose session it is.
+        self._expiries: list[tuple[float, int, StoreConnection, tuple[str, UUID]]] = []
+        self._order = itertools.count()
 
     def connect(
         self,
@@ -168,6 +178,20 @@ class SegmentStore:
         :param serves: whether a segment of this name belongs to the host that the connection leads to.
         """
         return StoreConnection(self, send, close, serves)
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`run` has something to do, in seconds since 1970; None if nothing waits."""
+        return self._expiries[0][0] if self._expiries else None
+
+    def run(self) -> None:
+        """Close the connections of writers whose tokens have expired."""
+        while self._expiries and self._expiries[0][0] <= self._clock():
+            _, _, connection, session = heappop(self._expiries)
+            connection.expire(session)
+
+    def close_at(self, time: float, connection: StoreConnection, session: tuple[str, UUID]) -> None:
+        """Close a connection at a time, in seconds since 1970, if it has this session then."""
+        heappush(self._expiries, (time, next(self._order), connection, session))
 
     def move(self, segment: Segment, stored: int) -> None:
         """Another host takes a segment over.
@@ -480,6 +504,11 @@ class StoreConnection:
             self.lost()
             self._close()
 
+    def expire(self, session: tuple[str, UUID]) -> None:
+        """The token of a session has expired: everything on the connection ends."""
+        if session in self._sessions:
+            self.cut()
+
     def _carry_out(self, command: Any) -> None:
         if self._block is not None and isinstance(command, _BETWEEN):
             raise _Cut
@@ -624,6 +653,16 @@ class StoreConnection:
                 offset = command.truncation_offset
             case c.UpdateTableEntries() | c.RemoveTableKeys():
                 offset = command.table_segment_offset
+        try:
+            self._check_token(command, name)
+        except BadToken as error:
+            expired = isinstance(error, ExpiredToken)
+            if expired and isinstance(command, c.SetupAppend):
+                raise _Cut from error
+            # A read's offset takes the place of its id (observed).
+            about = offset if isinstance(command, c.ReadSegment) else request
+            self.send(c.AuthTokenCheckFailed(about, "", int(expired)))
+            return
         if not self._serves(name):
             self.send(c.WrongHost(request, name, ""))
             return
@@ -652,6 +691,28 @@ class StoreConnection:
             reply = c.OperationUnsupported(request, operation[0].lower() + operation[1:])
         if reply is not None:
             self.send(reply)
+
+    def _check_token(self, command: Any, name: str) -> None:
+        """Check that a request's token allows it: mostly, reading suffices to change something as well.
+
+        :raises BadToken: it does not.
+        """
+        auth = self._store.auth
+        match command:
+            case _ if auth is None:
+                pass
+            case c.CreateTransientSegment():
+                # Its token is not looked at.
+                pass
+            case c.SetupAppend():
+                expiry = auth.verify(command.delegation_token, name, "READ_UPDATE")
+                self._store.close_at(expiry, self, (name, command.writer_id))
+            case c.MergeSegmentsBatch():
+                auth.verify(command.delegation_token, name, "READ_UPDATE")
+                for source in command.source_segment_ids:
+                    auth.verify(command.delegation_token, source, "READ")
+            case _:
+                auth.verify(command.delegation_token, name, "READ")
 
     def _reply(self, command: Any, request: int, name: str) -> c.Command | None:
         store = self._store
