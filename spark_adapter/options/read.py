@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.support.checks import INT64_MAX, check_bytes, check_count, check_seconds, check_several
+from pravega_wire.support.checks import check_several
+from spark_adapter.options.quantities import byte_count, count, seconds
 from spark_adapter.options.streams import Bounds, StreamChoice, bounds_of, choice_of
 
 __all__ = [
@@ -30,17 +30,14 @@ __all__ = [
     "ReadOptions",
     "Use",
     "boolean",
-    "byte_count",
     "canonical",
     "check_end",
     "columns_given",
     "columns_of",
     "config_of",
     "config_options",
-    "count",
     "decode_ranges",
     "encode_ranges",
-    "number",
     "option_table",
     "quoted",
     "read_use",
@@ -510,6 +507,7 @@ class ReadOptions:
                 "option 'allow_create_stream' cannot be used with 'stream_pattern', which names no stream to "
                 "create; remove it"
             )
+        interval = seconds("stream_discovery_interval", given.get("stream_discovery_interval"), zero=True)
         return cls(
             config,
             choice,
@@ -521,8 +519,8 @@ class ReadOptions:
             columns_given(given),
             byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
             count("max_events_per_trigger", given.get("max_events_per_trigger")),
-            _seconds("stream_discovery_interval", given.get("stream_discovery_interval", "60")),
-            count("min_partitions", given.get("min_partitions"), MOST_PARTITIONS),
+            60.0 if interval is None else interval,
+            count("min_partitions", given.get("min_partitions"), highest=MOST_PARTITIONS),
         )
 
 
@@ -534,14 +532,10 @@ _PROPERTIES = {
     "trust_store": "pravega.client.tls.trust-store",
     "validate_hostname": "pravega.client.tls.validate-hostname",
 }
-_NUMBERS: Mapping[str, Callable[[str], int | float]] = {
-    "max_connections_per_store": int,
-    "controller_deadline": float,
-    "operation_timeout": float,
-}
+_CONNECTIONS = "max_connections_per_store"
+_TIME_LIMITS = ("controller_deadline", "operation_timeout")
 
-
-CONNECTION = frozenset(_PROPERTIES) | frozenset(_NUMBERS)
+CONNECTION = frozenset(_PROPERTIES) | {_CONNECTIONS, *_TIME_LIMITS}
 """The names of the connection options, including the default scope."""
 
 
@@ -552,14 +546,9 @@ def config_of(given: Mapping[str, str]) -> PravegaConfig:
     """
     props = {_PROPERTIES[name]: given[name] for name in _PROPERTIES if given.get(name)}
     base = PravegaConfig.from_defaults(props=props)
-    numbers: dict[str, Any] = {}
-    for name, kind in _NUMBERS.items():
-        if given.get(name):
-            try:
-                numbers[name] = kind(given[name])
-            except ValueError:
-                raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a number") from None
-    return replace(base, **numbers)
+    numbers: dict[str, Any] = {_CONNECTIONS: count(_CONNECTIONS, given.get(_CONNECTIONS))}
+    numbers |= {name: seconds(name, given.get(name)) for name in _TIME_LIMITS}
+    return replace(base, **{name: value for name, value in numbers.items() if value is not None})
 
 
 def config_options(config: PravegaConfig) -> dict[str, str]:
@@ -573,7 +562,7 @@ def config_options(config: PravegaConfig) -> dict[str, str]:
         "trust_store": config.trust_store or "",
         "validate_hostname": str(config.validate_hostname).lower(),
     }
-    for name in _NUMBERS:
+    for name in (_CONNECTIONS, *_TIME_LIMITS):
         options[name] = str(getattr(config, name))
     return {name: value for name, value in options.items() if value}
 
@@ -668,51 +657,6 @@ def quoted(name: str) -> str:
     :param name: any name.
     """
     return "`" + name.replace("`", "``") + "`"
-
-
-def count(name: str, text: str | None, highest: int = INT64_MAX) -> int | None:
-    """Return the positive whole number in an option's text, or None if the option is not set."""
-    return _number(name, text, partial(check_count, highest=highest))
-
-
-def byte_count(name: str, text: str | None) -> int | None:
-    """Return the number of bytes in an option's text, or None if the option is not set."""
-    return _number(name, text, check_bytes)
-
-
-def _number(name: str, text: str | None, check: Callable[[str, object], int]) -> int | None:
-    if not text:
-        return None
-    try:
-        return check(f"option {name!r}", int(text))
-    except InvalidArgumentError:
-        raise
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
-
-
-def number(name: str, text: str, lowest: int, highest: int | None = None) -> int:
-    """Return the whole number in an option's text.
-
-    :raises InvalidArgumentError: it is not a whole number, or out of range.
-    """
-    try:
-        value = int(text)
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
-    if value < lowest or (highest is not None and value > highest):
-        limits = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
-        raise InvalidArgumentError(f"option {name!r} must be {limits}, not {value}")
-    return value
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        return check_seconds(f"option {name!r}", float(text), zero=True)
-    except InvalidArgumentError:
-        raise
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a number of seconds") from None
 
 
 def boolean(name: str, text: str) -> bool:
