@@ -154,6 +154,29 @@ OPTIONS = (
         uses=("readStream",),
     ),
     Option(
+        "min_bytes_per_trigger",
+        "",
+        "for `readStream`: do not begin a micro-batch with less unread data than this, in bytes, until "
+        "`max_trigger_delay` has passed",
+        ("minBytesPerTrigger",),
+        uses=("readStream",),
+    ),
+    Option(
+        "min_events_per_trigger",
+        "",
+        "for `readStream`: the same as a number of events",
+        ("minEventsPerTrigger", "minOffsetsPerTrigger"),
+        uses=("readStream",),
+    ),
+    Option(
+        "max_trigger_delay",
+        "`15m`",
+        "for `readStream` with one of these two: the longest time between the beginnings of two "
+        "micro-batches if there is unread data, with a unit: `30s`, `5 minutes`",
+        ("maxTriggerDelay",),
+        uses=("readStream",),
+    ),
+    Option(
         "stream_discovery_interval",
         "`60`",
         "for `readStream` with `stream_pattern`: interval in seconds between searches for new streams",
@@ -453,6 +476,9 @@ class ReadOptions:
     :ivar columns: names of the columns, in order.
     :ivar max_bytes: largest size of a micro-batch in bytes; None for no limit.
     :ivar max_events: largest number of events in a micro-batch; None for no limit.
+    :ivar min_bytes: bytes of unread data for which a micro-batch waits; None to wait for none.
+    :ivar min_events: unread events for which a micro-batch waits; None to wait for none.
+    :ivar max_delay: seconds after which a micro-batch waits no longer for these.
     :ivar discovery_interval: seconds between searches for new streams.
     :ivar min_partitions: smallest number of partitions, if there are enough events; None for any number.
     """
@@ -467,6 +493,9 @@ class ReadOptions:
     columns: tuple[str, ...] = COLUMNS
     max_bytes: int | None = None
     max_events: int | None = None
+    min_bytes: int | None = None
+    min_events: int | None = None
+    max_delay: float = 900.0
     discovery_interval: float = 60.0
     min_partitions: int | None = None
 
@@ -517,11 +546,37 @@ class ReadOptions:
             decode_ranges(choice.names[0], given["segment_ranges"]) if "segment_ranges" in given else None,
             byte_count("max_partition_bytes", given.get("max_partition_bytes")),
             columns_given(given),
-            byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
-            count("max_events_per_trigger", given.get("max_events_per_trigger")),
+            *_trigger_limits(given),
             60.0 if interval is None else interval,
             count("min_partitions", given.get("min_partitions"), highest=MOST_PARTITIONS),
         )
+
+
+def _trigger_limits(
+    given: Mapping[str, str],
+) -> tuple[int | None, int | None, int | None, int | None, float]:
+    """Return the most bytes and events of a micro-batch, the least that it waits for, and for how long."""
+    most = [
+        byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
+        count("max_events_per_trigger", given.get("max_events_per_trigger")),
+    ]
+    least = [
+        byte_count("min_bytes_per_trigger", given.get("min_bytes_per_trigger")),
+        count("min_events_per_trigger", given.get("min_events_per_trigger")),
+    ]
+    for kind, low, high in zip(("bytes", "events"), least, most, strict=True):
+        if low is not None and high is not None and low > high:
+            raise InvalidArgumentError(
+                f"option 'min_{kind}_per_trigger' ({low}) must not be greater than "
+                f"'max_{kind}_per_trigger' ({high})"
+            )
+    delay = seconds("max_trigger_delay", given.get("max_trigger_delay"), zero=True, unit_required=True)
+    if delay is not None and least == [None, None]:
+        raise InvalidArgumentError(
+            "option 'max_trigger_delay' has no effect without 'min_bytes_per_trigger' or "
+            "'min_events_per_trigger'; remove it"
+        )
+    return *most, *least, 900.0 if delay is None else delay  # type: ignore[return-value]
 
 
 _PROPERTIES = {

@@ -93,6 +93,22 @@ CUT = StreamCut(ScopedStream("a", "b"), {0: 5}).to_text()
             "'end_stream_cut': 'tomorrow' is not .*; use 'latest', 'unbounded' or the text of a cut$",
         ),
         ({"stream": "a/b", "segment_ranges": "[]"}, "is for read, not for readStream"),
+        (
+            {"stream": "a/b", "minBytesPerTrigger": "2k", "maxBytesPerTrigger": "2047"},
+            r"'min_bytes_per_trigger' \(2048\) must not be greater than 'max_bytes_per_trigger' \(2047\)",
+        ),
+        (
+            {"stream": "a/b", "minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"},
+            r"'min_events_per_trigger' \(3\) must not be greater than 'max_events_per_trigger' \(2\)",
+        ),
+        (
+            {"stream": "a/b", "maxTriggerDelay": "1m"},
+            "'max_trigger_delay' has no effect without 'min_bytes_per_trigger' or 'min_events_per_trigger'",
+        ),
+        (
+            {"stream": "a/b", "min_events_per_trigger": "3", "maxTriggerDelay": "60000"},
+            "'max_trigger_delay': '60000' is not a time with a unit",
+        ),
     ],
 )
 def test_wrong_options_of_streams_are_named(options: dict[str, str], message: str) -> None:
