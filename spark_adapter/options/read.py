@@ -111,15 +111,15 @@ OPTIONS = (
     Option(
         "start_stream_cut",
         "`earliest`",
-        "where to start: `earliest`, `latest`, `unbounded` or the text of a stream cut (for several "
-        "streams: one cut for each, separated by commas)",
+        "where to start: `earliest`, `latest`, `unbounded`, the text of a stream cut, or [a place for each "
+        "stream](#several-streams-and-times) as JSON",
         ("startingOffsets",),
         uses=READS,
     ),
     Option(
         "end_stream_cut",
         "`latest`; for `readStream` `unbounded`",
-        "where to end: `latest`, `unbounded` or the text of a stream cut, as above",
+        "where to end: `latest`, `unbounded`, the text of a stream cut, or a place for each stream",
         ("endingOffsets",),
         uses=READS,
     ),
@@ -512,17 +512,30 @@ class ReadOptions:
         config = config_of(given)
         choice = choice_of(given, config)
         check_end("option 'end_stream_cut'", given.get("end_stream_cut"))
-        start, end = (
-            bounds_of(choice, (cut_name, given.get(cut_name)), (time_name, given.get(time_name)), default)
-            for cut_name, time_name, default in (
-                ("start_stream_cut", "starting_timestamp", "earliest"),
-                ("end_stream_cut", "ending_timestamp", "latest" if use == "read" else "unbounded"),
-            )
+        start = bounds_of(
+            choice,
+            config,
+            given,
+            ("start_stream_cut", "starting_timestamp"),
+            "earliest",
+            words=("earliest", "latest"),
+            times=True,
         )
-        if choice.pattern is not None and end.cuts:
+        # The end of a query must not depend on when it is started, unless it is stored for all streams.
+        bounded = use == "read"
+        end = bounds_of(
+            choice,
+            config,
+            given,
+            ("end_stream_cut", "ending_timestamp"),
+            "latest" if bounded else "unbounded",
+            words=("latest",) if bounded else (),
+            times=bounded,
+        )
+        if choice.pattern is not None and end.places:
             raise InvalidArgumentError(
-                "option 'end_stream_cut' cannot contain stream cuts together with 'stream_pattern', which "
-                "may match further streams; list the streams in 'streams' instead"
+                "option 'end_stream_cut' cannot contain places of streams together with 'stream_pattern', "
+                "which may match further streams; list the streams in 'streams' instead"
             )
         if choice.pattern is None and "stream_discovery_interval" in given:
             raise InvalidArgumentError(

@@ -73,16 +73,12 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
     """
 
     def ranges(stream: ScopedStream, max_range_bytes: int | None) -> list[SegmentRange]:
-        start, end = options.start, options.end
+        start, end = options.start.of(stream), options.end.of(stream)
         try:
             return client.segment_ranges(
                 stream,
-                start.cut_of(stream) or start.word
-                if start.time is None
-                else cut_before(client, stream, start.time, "starting_timestamp"),
-                end.cut_of(stream) or end.word
-                if end.time is None
-                else cut_after(client, stream, end.time, "ending_timestamp"),
+                cut_before(client, stream, start, options.start.option) if isinstance(start, int) else start,
+                cut_after(client, stream, end, options.end.option) if isinstance(end, int) else end,
                 on_truncated="raise" if options.fail_on_data_loss else "skip_to_head",
                 max_range_bytes=max_range_bytes,
             )
@@ -219,12 +215,12 @@ class StreamPlanner:
                 ensure_stream(client, stream, self._creation)
 
     def _start_of(self, client: PravegaClient, stream: ScopedStream) -> StreamCut:
-        start = self.options.start
-        if start.time is not None:
-            return cut_before(client, stream, start.time, "starting_timestamp")
-        if (cut := start.cut_of(stream)) is not None:
-            return cut
-        if start.word == "latest":
+        start = self.options.start.of(stream)
+        if isinstance(start, StreamCut):
+            return start
+        if isinstance(start, int):
+            return cut_before(client, stream, start, self.options.start.option)
+        if start == "latest":
             return (self._target or {}).get(stream) or client.tail(stream)
         return client.head(stream)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -179,7 +180,7 @@ def test_format_takes_options_and_cuts(spark: SparkSession, config: PravegaConfi
         .option("controller", config.controller_uri)
         .option("scope", "spark")
         .option("stream", written.name)
-        .option("endingOffsets", written.middle.to_text())
+        .option("endingOffsets", json.dumps({f"spark/{written.name}": written.middle.to_text()}))
         .option("include_metadata", "false")
         .option("minPartitions", 5)
         .load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -253,7 +254,7 @@ def test_a_stream_left_out_is_made_anew_before_its_old_end(
 ) -> None:
     streams = Streams(b=(0, 100), c=(0, 100))
     cuts = {f"a/{name}": StreamCut(ScopedStream("a", name), {0: 90}).to_text() for name in "bc"}
-    end = "latest" if fixed == "latest" else ",".join(cuts.values())
+    end = "latest" if fixed == "latest" else json.dumps(cuts)
     names = {"stream": "", "subscribe": "a/b,a/c"}
     given: dict[str, object] = {**names, "end_stream_cut": end, "fail_on_data_loss": "false"}
     planner = planner_of(streams, **given)
