@@ -16,7 +16,14 @@ from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.support.checks import check_several
 from spark_adapter.options.quantities import byte_count, count, seconds
-from spark_adapter.options.streams import Bounds, StreamChoice, bounds_of, choice_of
+from spark_adapter.options.streams import (
+    NO_TABLE,
+    Bounds,
+    StreamChoice,
+    bounds_of,
+    choice_of,
+    stream_required,
+)
 
 __all__ = [
     "COLUMNS",
@@ -412,6 +419,9 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
         if use in ("readStream", "writeStream") and key.lower() in _OF_SPARK:
             continue
         option = _SPELLINGS.get(key.lower())
+        if key.lower() == "provider" or key.lower().startswith("option."):
+            # Spark adds these when it asks for the columns of a new table.
+            raise InvalidArgumentError(NO_TABLE)
         if option is None:
             # Spark requests the columns of a read before it says whether it is a streaming read.
             near_uses = READS if use in READS else (use,)
@@ -453,7 +463,7 @@ def stream_of(given: Mapping[str, str], config: PravegaConfig) -> ScopedStream:
     :raises InvalidArgumentError: the option ``stream`` is missing, or there is no scope.
     """
     if not given.get("stream"):
-        raise InvalidArgumentError("option 'stream' is required: set it to 'scope/stream'")
+        raise stream_required(given, ": set it to 'scope/stream'")
     return config.resolve(given["stream"])
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
 
 __all__ = [
+    "NO_TABLE",
     "Bounds",
     "Place",
     "StreamChoice",
@@ -28,6 +29,7 @@ __all__ = [
     "cut_before",
     "for_each",
     "milliseconds",
+    "stream_required",
 ]
 
 T = TypeVar("T")
@@ -78,6 +80,24 @@ class StreamChoice:
         return re.sub(r"\\(.)", r"\1", self.pattern or "") == name
 
 
+NO_TABLE = (
+    "format 'pravega' cannot be a table of Spark's catalog (CREATE TABLE, saveAsTable, writeTo): Spark gives "
+    "none of a table's options to a data source in Python, so nobody could read it. Write with save(), and "
+    "read with load(), a temporary view or PravegaCatalog"
+)
+"""Why a stream is no table of Spark's catalog."""
+
+
+def stream_required(given: Mapping[str, str], others: str = "") -> InvalidArgumentError:
+    """Return the error for options that name no stream.
+
+    :param given: the options.
+    :param others: which other options may name streams.
+    """
+    table = "" if given else f". Without any option, this may be a table: {NO_TABLE}"
+    return InvalidArgumentError(f"option 'stream' is required{others}{table}")
+
+
 def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
     """Parse the options ``stream``, ``streams`` and ``stream_pattern``.
 
@@ -88,7 +108,7 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
     """
     used = [name for name in ("stream", "streams", "stream_pattern") if given.get(name)]
     if not used:
-        raise InvalidArgumentError("option 'stream' is required (or 'streams', or 'stream_pattern')")
+        raise stream_required(given, " (or 'streams', or 'stream_pattern')")
     if len(used) > 1:
         raise InvalidArgumentError(
             f"options {used[0]!r} and {used[1]!r} cannot be used together; remove one of them"

@@ -38,6 +38,7 @@ from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, newes
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.options.creating import ensure_stream
+from spark_adapter.options.streams import NO_TABLE
 from spark_adapter.options.write import EVENT, KEY, TIME, WriteOptions
 from spark_adapter.writing.partition import PartitionWriter, decode_result
 
@@ -552,6 +553,20 @@ def _run_of(task: TaskContext) -> UUID | None:
         return None
 
 
+def _require_no_table(task: TaskContext) -> None:
+    """Check that a task does not write the rows of a table that Spark creates, which could not be read.
+
+    Nothing that Spark gives to a data source tells ``saveAsTable`` from ``save``. But it writes such rows
+    inside of the command that creates the table. So it does with a batch of a streaming query.
+    """
+    inner, outer, query = map(
+        task.getLocalProperty,
+        ("spark.sql.execution.id", "spark.sql.execution.root.id", "sql.streaming.queryId"),
+    )
+    if None not in (inner, outer) and inner != outer and query is None:
+        raise InvalidArgumentError(f"{NO_TABLE}. Nothing was written")
+
+
 class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any to mypy
     """Writes a DataFrame as one batch."""
 
@@ -565,7 +580,11 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
         return Place(query, None, 0, plan.session, plan.began)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
-        """Write one partition, in a task."""
+        """Write one partition, in a task.
+
+        :raises InvalidArgumentError: Spark creates a table of the rows.
+        """
+        _require_no_table(TaskContext.get())
         return self._plan.write(iterator, lambda task: self._place())
 
     def commit(self, messages: list[Attempt | None]) -> None:

@@ -227,6 +227,16 @@ def test_streaming_writes_that_are_refused_and_the_other_semantics(
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     with pytest.raises(PySparkException, match=r"'routing_key_col': there is no column 'kee'"):
         source.run({**options, "routing_key_col": "kee"})
+    # A stream is append-only.
+    counted = source.frame().groupBy("event", "key").count()
+    for mode, message in (
+        ("complete", "append-only, so format 'pravega' cannot overwrite.*outputMode"),
+        ("update", "pravega does not support Update mode"),
+    ):
+        query = counted.writeStream.format("pravega").options(**options).outputMode(mode)
+        place = str(source.checkpoint) + f"-{mode}"
+        with pytest.raises(PySparkException, match=message):
+            query.option("checkpointLocation", place).trigger(availableNow=True).start().awaitTermination()
     shutil.rmtree(source.checkpoint)
     assert read_all(client, stream) == []
     del options["ledger_stream"]

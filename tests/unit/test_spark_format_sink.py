@@ -111,7 +111,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Whole:
 
 def use(monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
     """In a task, let writers use this client."""
-    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1)
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1, getLocalProperty=lambda name: None)
     for module in (format_writer, partition):
         monkeypatch.setattr(module, "HeldClient", lambda config: Held(client))
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: task))
