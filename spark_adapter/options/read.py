@@ -296,6 +296,12 @@ OPTIONS = (
         uses=("writeStream",),
     ),
     Option(
+        "allow_same_stream",
+        "`false`",
+        "`true`: the query may write to [a stream that it reads](#a-query-that-reads-what-it-writes)",
+        uses=("writeStream",),
+    ),
+    Option(
         "if_forgotten",
         "`raise`",
         "what to assume about a transaction that the server has no record of: `committed`, `aborted`, or "

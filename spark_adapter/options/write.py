@@ -146,11 +146,13 @@ class WriteOptions(SinkOptions):
     :ivar columns: the columns that the options name, not yet checked against a DataFrame.
     :ivar job_id: name of the job in the ledger, or None.
     :ivar creation: whether and how to create the stream if it does not exist.
+    :ivar allow_same_stream: whether a query may write to a stream that it reads.
     """
 
     columns: Columns
     job_id: str | None = None
     creation: Creation = field(default_factory=lambda: Creation(stream=True))
+    allow_same_stream: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use) -> Self:
@@ -200,6 +202,7 @@ class WriteOptions(SinkOptions):
                 "read_after_write_consistency", given.get("read_after_write_consistency", "true")
             ),
             creation=Creation.parse(given, use),
+            allow_same_stream=boolean("allow_same_stream", given.get("allow_same_stream", "false")),
         )
 
 
