@@ -21,7 +21,7 @@ from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import check_end, columns_of, config_options, encode_ranges, schema_of
 from spark_adapter.reading.partitions import ranges_to_read
 from spark_adapter.reading.skip_lost import surviving
-from spark_adapter.versions import check_context, is_connect, needs_data_sources
+from spark_adapter.versions import check_context, check_session, is_connect, needs_data_sources
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,8 +176,10 @@ def register(spark: SparkSession) -> None:
 
     :param spark: the Spark session.
     :raises MissingExtraError: PySpark is older than 4.0.
+    :raises InvalidArgumentError: ``spark`` is not a Spark session.
     """
     needs_data_sources('format "pravega"')
+    check_session(spark)
     from spark_adapter.datasource import PravegaDataSource
 
     if not is_connect(spark):
@@ -232,6 +234,7 @@ def read_df(
     :raises MissingExtraError: PySpark is older than 4.0, and pandas is not installed.
     """
     config = settings_of(config)
+    check_session(spark)
     check_end("end", end)
     chosen = columns_of("columns", columns)
     name = config.resolve(stream)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from pravega_wire import OnTruncated, ScopedStream, SegmentRange, StreamCut
-from pravega_wire.support.checks import check_count
+from pravega_wire.support.checks import check_bytes, check_count
 from pravega_wire.sync import PravegaClient
 from spark_adapter.options.read import MOST_PARTITIONS
 

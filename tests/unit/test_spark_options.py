@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -17,7 +18,15 @@ pytest.importorskip("pyspark")
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
-from spark_adapter import ForeachBatchSink, create_if_missing, metadata_df, read_df, read_rdd
+from spark_adapter import (
+    ForeachBatchSink,
+    bounded,
+    create_if_missing,
+    metadata_df,
+    read_df,
+    read_rdd,
+    register,
+)
 from spark_adapter.archives import archive_stream, restore_stream, verify_archive
 from spark_adapter.catalog import PravegaCatalog
 from spark_adapter.exactly_once.contents import AttemptResult
@@ -383,6 +392,29 @@ def test_a_connection_is_a_configuration_or_an_address(call: Callable[[Any], obj
         call(9090)
     with pytest.raises(InvalidArgumentError, match="controller URI 'localhost:nine'"):
         call("localhost:nine")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda spark: read_df(spark, CONFIG, "st"),
+        lambda spark: metadata_df(spark, CONFIG, "segments", "st"),
+        register,
+    ],
+)
+@pytest.mark.parametrize("wrong", [None, "local[2]", CONFIG])
+def test_a_session_is_a_session(call: Callable[[Any], object], wrong: object) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"spark must be a SparkSession, not (NoneType|str|Prav)"):
+        call(wrong)
+
+
+def test_arguments_of_a_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "check_session", lambda spark: None)
+    for wrong in ("a/b/c", "a/", 5):
+        with pytest.raises(InvalidArgumentError, match=r"stream name|of the form scope/stream"):
+            read_df(ANY, CONFIG, wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="max_partition_bytes must be a whole number of bytes"):
+        read_df(ANY, replace(CONFIG, controller_uri="tcp://localhost:1"), "st", max_partition_bytes=0)
 
 
 def test_an_address_means_what_it_means_for_open_client(monkeypatch: pytest.MonkeyPatch) -> None:
