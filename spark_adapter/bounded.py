@@ -199,6 +199,7 @@ def read_df(
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
     columns: Iterable[str] | str | None = None,
+    limit: int | None = None,
 ) -> DataFrame:
     """Return the events between two stream cuts as a DataFrame, with one partition for each segment range.
 
@@ -228,6 +229,8 @@ def read_df(
     :param columns: the columns to read, in this order: names, or one text with names separated by commas.
         Spark does not leave out unused columns automatically, and ``columns="event"`` is much faster than all
         columns.
+    :param limit: read at most this many events: the first ones, in the order of partitions. The driver finds
+        now where they end, by their headers, and plans no more than the ranges that hold them.
     :raises DataLossError: as for :func:`read_rdd`.
     :raises InvalidStreamCutError: as for :func:`read_rdd`.
     :raises InvalidArgumentError: there is no such column, or an argument is not valid.
@@ -251,6 +254,7 @@ def read_df(
             on_truncated=on_truncated,
             max_partition_bytes=max_partition_bytes,
             min_partitions=min_partitions,
+            limit=limit,
         )
     if by_map:
         return _mapped(spark, config, name, ranges, chosen, skip_lost)

@@ -213,6 +213,12 @@ OPTIONS = (
         uses=READS,
     ),
     Option(
+        "limit",
+        "(all)",
+        "for `read`: the largest number of events to read, the first ones in the order of partitions",
+        uses=("read",),
+    ),
+    Option(
         "columns",
         "(all)",
         "columns to read, separated by commas: `event`, `scope`, `stream`, `segment_id`, `offset`",
@@ -497,6 +503,7 @@ class ReadOptions:
     :ivar max_delay: seconds after which a micro-batch waits no longer for these.
     :ivar discovery_interval: seconds between searches for new streams.
     :ivar min_partitions: smallest number of partitions, if there are enough events; None for any number.
+    :ivar limit: largest number of events of a batch read; None for all.
     """
 
     config: PravegaConfig
@@ -514,6 +521,7 @@ class ReadOptions:
     max_delay: float = 900.0
     discovery_interval: float = 60.0
     min_partitions: int | None = None
+    limit: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use = "read") -> Self:
@@ -578,6 +586,7 @@ class ReadOptions:
             *_trigger_limits(given),
             60.0 if interval is None else interval,
             count("min_partitions", given.get("min_partitions"), highest=MOST_PARTITIONS),
+            count("limit", given.get("limit")),
         )
 
 

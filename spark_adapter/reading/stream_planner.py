@@ -37,7 +37,7 @@ from spark_adapter.reading.admission import (
     admit,
 )
 from spark_adapter.reading.offsets import StreamOffset
-from spark_adapter.reading.partitions import divided
+from spark_adapter.reading.partitions import divided, limited
 
 __all__ = ["StreamPlanner", "batch_ranges"]
 
@@ -88,9 +88,12 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
             log.warning("stream %s was deleted; the read continues without it", stream)
             return []
 
-    def parts(max_range_bytes: int | None) -> list[SegmentRange]:
-        found = for_each(options.choice.find(client), lambda stream: ranges(stream, max_range_bytes))
-        return [each for _, some in sorted(found.items()) for each in some]
+    def parts(size: int | None) -> list[SegmentRange]:
+        limit = options.limit
+        largest = size if limit is None else None
+        found = for_each(options.choice.find(client), lambda stream: ranges(stream, largest))
+        joined = [each for _, some in sorted(found.items()) for each in some]
+        return joined if limit is None else limited(client, joined, limit, size)
 
     for _ in range(_PLANS - 1):
         try:

@@ -104,6 +104,7 @@ CUT = StreamCut(ScopedStream("a", "b"), {0: 5}).to_text()
             "object with a place for each stream$",
         ),
         ({"stream": "a/b", "segment_ranges": "[]"}, "is for read, not for readStream"),
+        ({"stream": "a/b", "limit": "5"}, "'limit' is for read, not for readStream"),
         (
             {"stream": "a/b", "minBytesPerTrigger": "2k", "maxBytesPerTrigger": "2047"},
             r"'min_bytes_per_trigger' \(2048\) must not be greater than 'max_bytes_per_trigger' \(2047\)",
@@ -181,6 +182,8 @@ def test_streams_times_and_limits_are_parsed() -> None:
             "'min_partitions' must be a whole number from 1 to 1000",
         ),
         ({"stream": "a/b", "min_partitions": "two"}, "'min_partitions': 'two' is not a whole number"),
+        ({"stream": "a/b", "limit": "0"}, "'limit' must be a whole number from 1, not 0"),
+        ({"stream": "a/b", "limit": "ten"}, "'limit': 'ten' is not a whole number"),
         ({"stream": "a/b", "columns": "event,ofset"}, "no column 'ofset'; .*did you mean 'offset'"),
         ({"stream": "a/b", "columns": "event,Event"}, "'columns': a column is named twice"),
         ({"stream": "a/b", "columns": ""}, "'columns': there is no column ''"),

@@ -553,3 +553,26 @@ def test_lost_data_is_not_waited_for_and_counted_once(monkeypatch: pytest.Monkey
     # It is truncated while it is counted.
     query.streams.truncate = [80]
     assert query.look(b=(30, 130)) == {"b": 130}
+
+
+def test_a_limit_takes_the_first_events_and_looks_no_further() -> None:
+    streams = Streams(b=(0, 50), c=(20, 90), d=(0, 0), e=(0, 30))
+
+    def planned(limit: int, **given: object) -> list[tuple[str, int, int]]:
+        streams.counted.clear()
+        parsed = options("read", scope="a", stream_pattern=".", limit=limit, **given)
+        return bounds(batch_ranges(cast("PravegaClient", streams), parsed))
+
+    assert planned(3) == [("b", 0, 30)]
+    assert planned(5) == [("b", 0, 50)]
+    assert [name for name, _, _ in streams.counted] == ["b"]
+    assert planned(6, max_partition_bytes=50) == [("b", 0, 50), ("c", 20, 30)]
+    assert [name for name, _, _ in streams.counted] == ["b", "c"]
+    assert planned(100) == [("b", 0, 50), ("c", 20, 90), ("e", 0, 30)]
+    assert planned(4, min_partitions=2) == [("b", 0, 20), ("b", 20, 40)]
+    # Data is truncated while it is counted.
+    streams.truncate = [20]
+    assert planned(4, fail_on_data_loss="false") == [("b", 20, 50), ("c", 20, 30)]
+    streams.truncate = [40]
+    with pytest.raises(DataLossError):
+        planned(4)
