@@ -6,7 +6,7 @@ A text that is None or empty is an option that is not set; then the result is No
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 from typing import Final
 
 from pravega_wire.errors import InvalidArgumentError
@@ -111,6 +111,8 @@ def _microseconds(text: str, bare: int | None) -> Decimal | None:
     number, unit = _parts(text)
     size = _MICROSECONDS.get(unit) if unit else bare
     try:
-        return None if size is None else Decimal(number) * size
-    except InvalidOperation:
+        value = None if size is None else Decimal(number) * size
+    except (InvalidOperation, Overflow):
         return None
+    # Numbers beyond this are calculated no longer exactly, or not at all.
+    return None if value is not None and value.is_finite() and abs(value) > 10**27 else value

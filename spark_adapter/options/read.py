@@ -614,7 +614,7 @@ def _trigger_limits(
             "option 'max_trigger_delay' has no effect without 'min_bytes_per_trigger' or "
             "'min_events_per_trigger'; remove it"
         )
-    return *most, *least, 900.0 if delay is None else delay  # type: ignore[return-value]
+    return most[0], most[1], least[0], least[1], 900.0 if delay is None else delay
 
 
 _PROPERTIES = {

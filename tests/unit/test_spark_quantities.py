@@ -83,7 +83,9 @@ def test_a_time_without_a_unit_means_what_the_option_is_named_after() -> None:
     assert seconds("x", "30s", unit_required=True) == 30
 
 
-@pytest.mark.parametrize("text", ["soon", "5 parsecs", "s", "1 hour 30 minutes", "0.5ms", "nan"])
+@pytest.mark.parametrize(
+    "text", ["soon", "5 parsecs", "s", "1 hour 30 minutes", "0.5ms", "nan", "1e30", "1e999999999"]
+)
 def test_wrong_times_are_named(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"option 'x': '{text}' is not a whole number of mill"):
         milliseconds("x", text)
