@@ -21,7 +21,7 @@ from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import check_end, columns_of, config_options, encode_ranges, schema_of
 from spark_adapter.reading.partitions import ranges_to_read
 from spark_adapter.reading.skip_lost import surviving
-from spark_adapter.versions import check_context, is_connect, needs_data_sources
+from spark_adapter.versions import check_context, check_session, is_connect, needs_data_sources
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,8 +176,10 @@ def register(spark: SparkSession) -> None:
 
     :param spark: the Spark session.
     :raises MissingExtraError: PySpark is older than 4.0.
+    :raises InvalidArgumentError: ``spark`` is not a Spark session.
     """
     needs_data_sources('format "pravega"')
+    check_session(spark)
     from spark_adapter.datasource import PravegaDataSource
 
     if not is_connect(spark):
@@ -197,6 +199,7 @@ def read_df(
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
     columns: Iterable[str] | str | None = None,
+    limit: int | None = None,
 ) -> DataFrame:
     """Return the events between two stream cuts as a DataFrame, with one partition for each segment range.
 
@@ -226,12 +229,15 @@ def read_df(
     :param columns: the columns to read, in this order: names, or one text with names separated by commas.
         Spark does not leave out unused columns automatically, and ``columns="event"`` is much faster than all
         columns.
+    :param limit: read at most this many events: the first ones, in the order of partitions. The driver finds
+        now where they end, by their headers, and plans no more than the ranges that hold them.
     :raises DataLossError: as for :func:`read_rdd`.
     :raises InvalidStreamCutError: as for :func:`read_rdd`.
     :raises InvalidArgumentError: there is no such column, or an argument is not valid.
     :raises MissingExtraError: PySpark is older than 4.0, and pandas is not installed.
     """
     config = settings_of(config)
+    check_session(spark)
     check_end("end", end)
     chosen = columns_of("columns", columns)
     name = config.resolve(stream)
@@ -248,6 +254,7 @@ def read_df(
             on_truncated=on_truncated,
             max_partition_bytes=max_partition_bytes,
             min_partitions=min_partitions,
+            limit=limit,
         )
     if by_map:
         return _mapped(spark, config, name, ranges, chosen, skip_lost)

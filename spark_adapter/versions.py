@@ -14,6 +14,7 @@ __all__ = [
     "HAS_ARROW_FUNCTIONS",
     "HAS_DATA_SOURCES",
     "check_context",
+    "check_session",
     "is_connect",
     "needs_arrow_functions",
     "needs_classic",
@@ -71,6 +72,15 @@ def needs_classic(of: SparkSession | DataFrame, what: str, instead: str) -> None
     """
     if is_connect(of):
         raise InvalidArgumentError(f"{what} does not work with Spark Connect: {instead}")
+
+
+def check_session(spark: object) -> None:
+    """Check that ``spark`` is a Spark session, and not its context, for example.
+
+    :raises InvalidArgumentError: ``spark`` is something else.
+    """
+    if not (isinstance(spark, SparkSession) or is_connect(spark)):
+        raise InvalidArgumentError(f"spark must be a SparkSession, not {type(spark).__name__}")
 
 
 def check_context(sc: object) -> None:

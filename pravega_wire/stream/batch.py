@@ -8,6 +8,7 @@ from typing import Any
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
+    ArgumentTypeError,
     AuthError,
     ControllerError,
     DataLossError,
@@ -139,9 +140,15 @@ async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, de
     """The cut that a bound means now.
 
     :raises InvalidStreamCutError: the cut belongs to another stream.
+    :raises ArgumentTypeError: it is not a bound.
     """
     if isinstance(bound, StreamCut):
         cut = bound
+    elif not isinstance(bound, str | None):
+        raise ArgumentTypeError(
+            f"where to start or end in stream {stream} must be a StreamCut, its text, 'earliest' or "
+            f"'latest', not {type(bound).__name__}"
+        )
     else:
         word = (bound or default).strip()
         if word in ("UNBOUNDED", "unbounded"):

@@ -35,6 +35,7 @@ __all__ = [
     "local_entry",
     "newest_entry",
     "planned_batch",
+    "streams_read",
 ]
 
 _SHOWN = 160
@@ -154,6 +155,30 @@ def newest_entry(location: str | None) -> int | None:
     except OSError:
         return None
     return max((int(each) for each in found if each.isascii() and each.isdigit()), default=None)
+
+
+def streams_read(location: str | None, number: int) -> set[str]:
+    """Return the Pravega streams that a query reads, from the entry of a batch.
+
+    :param location: the checkpoint's location, as for :func:`local_entry`.
+    :param number: number of the batch.
+    :returns: the streams as ``scope/stream``; none if there is no such entry, or another machine or store has
+        it.
+    """
+    root = local_path(location)
+    try:
+        lines = [] if root is None else (root / "offsets" / str(number)).read_text().split("\n")[2:]
+    except (OSError, ValueError):
+        return set()
+    found: set[str] = set()
+    for line in lines:
+        try:
+            offset = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(offset, dict) and isinstance(offset.get("cuts"), dict):
+            found |= offset["cuts"].keys()
+    return found
 
 
 def local_path(location: str | None) -> Path | None:

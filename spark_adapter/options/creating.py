@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pravega_wire import PravegaConfig, RetentionPolicy, ScalingPolicy, ScopedStream, StreamConfiguration
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
-from pravega_wire.support.checks import INT32_MAX, INT64_MAX, check_count
+from pravega_wire.support.checks import INT32_MAX
 from spark_adapter.clients import HeldClient, settings_of
+from spark_adapter.options.quantities import byte_count, count, milliseconds
 from spark_adapter.options.read import WRITES, Use, boolean, canonical
 
 if TYPE_CHECKING:
@@ -153,10 +154,10 @@ def create_if_missing(config: PravegaConfig | str, stream: str | ScopedStream, *
 
 
 def _scaling(given: Mapping[str, str]) -> ScalingPolicy:
-    segments = _number(given, _SEGMENTS, 1)
-    factor = _number(given, _FACTOR, 2)
-    byte_rate = _number(given, _BYTE_RATE, _KIB, INT32_MAX * _KIB)
-    event_rate = _number(given, _EVENT_RATE, 1)
+    segments = count(_SEGMENTS, given.get(_SEGMENTS), 1, INT32_MAX)
+    factor = count(_FACTOR, given.get(_FACTOR), 2, INT32_MAX)
+    byte_rate = byte_count(_BYTE_RATE, given.get(_BYTE_RATE), _KIB, INT32_MAX * _KIB)
+    event_rate = count(_EVENT_RATE, given.get(_EVENT_RATE), 1, INT32_MAX)
     if byte_rate is not None and event_rate is not None:
         raise InvalidArgumentError(
             f"options {_BYTE_RATE!r} and {_EVENT_RATE!r} cannot be used together; remove one of them"
@@ -182,24 +183,12 @@ def _scaling(given: Mapping[str, str]) -> ScalingPolicy:
 
 
 def _retention(given: Mapping[str, str]) -> RetentionPolicy | None:
-    milliseconds = _number(given, _KEEP_TIME, 1, INT64_MAX)
-    size = _number(given, _KEEP_SIZE, 1, INT64_MAX)
-    if milliseconds is not None and size is not None:
+    time = milliseconds(_KEEP_TIME, given.get(_KEEP_TIME))
+    size = byte_count(_KEEP_SIZE, given.get(_KEEP_SIZE))
+    if time is not None and size is not None:
         raise InvalidArgumentError(
             f"options {_KEEP_TIME!r} and {_KEEP_SIZE!r} cannot be used together; remove one of them"
         )
-    if milliseconds is not None:
-        return RetentionPolicy.by_time(milliseconds / 1000)
+    if time is not None:
+        return RetentionPolicy.by_time(time / 1000)
     return None if size is None else RetentionPolicy.by_size(size)
-
-
-def _number(given: Mapping[str, str], name: str, lowest: int, highest: int = INT32_MAX) -> int | None:
-    text = given.get(name)
-    if not text:
-        return None
-    try:
-        number: Any = int(text)
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
-    check_count(f"option {name!r}", number, lowest, highest)
-    return int(number)

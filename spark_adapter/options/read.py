@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.support.checks import INT64_MAX, check_bytes, check_count, check_seconds, check_several
-from spark_adapter.options.streams import Bounds, StreamChoice, bounds_of, choice_of
+from pravega_wire.support.checks import check_several
+from spark_adapter.options.quantities import byte_count, count, seconds
+from spark_adapter.options.streams import (
+    NO_TABLE,
+    Bounds,
+    StreamChoice,
+    bounds_of,
+    choice_of,
+    stream_required,
+)
 
 __all__ = [
     "COLUMNS",
@@ -30,17 +37,14 @@ __all__ = [
     "ReadOptions",
     "Use",
     "boolean",
-    "byte_count",
     "canonical",
     "check_end",
     "columns_given",
     "columns_of",
     "config_of",
     "config_options",
-    "count",
     "decode_ranges",
     "encode_ranges",
-    "number",
     "option_table",
     "quoted",
     "read_use",
@@ -114,15 +118,15 @@ OPTIONS = (
     Option(
         "start_stream_cut",
         "`earliest`",
-        "where to start: `earliest`, `latest`, `unbounded` or the text of a stream cut (for several "
-        "streams: one cut for each, separated by commas)",
+        "where to start: `earliest`, `latest`, `unbounded`, the text of a stream cut, or [a place for each "
+        "stream](#several-streams-and-times) as JSON",
         ("startingOffsets",),
         uses=READS,
     ),
     Option(
         "end_stream_cut",
         "`latest`; for `readStream` `unbounded`",
-        "where to end: `latest`, `unbounded` or the text of a stream cut, as above",
+        "where to end: `latest`, `unbounded`, the text of a stream cut, or a place for each stream",
         ("endingOffsets",),
         uses=READS,
     ),
@@ -157,6 +161,29 @@ OPTIONS = (
         uses=("readStream",),
     ),
     Option(
+        "min_bytes_per_trigger",
+        "",
+        "for `readStream`: do not begin a micro-batch with less unread data than this, in bytes, until "
+        "`max_trigger_delay` has passed",
+        ("minBytesPerTrigger",),
+        uses=("readStream",),
+    ),
+    Option(
+        "min_events_per_trigger",
+        "",
+        "for `readStream`: the same as a number of events",
+        ("minEventsPerTrigger", "minOffsetsPerTrigger"),
+        uses=("readStream",),
+    ),
+    Option(
+        "max_trigger_delay",
+        "`15m`",
+        "for `readStream` with one of these two: the longest time between the beginnings of two "
+        "micro-batches if there is unread data, with a unit: `30s`, `5 minutes`",
+        ("maxTriggerDelay",),
+        uses=("readStream",),
+    ),
+    Option(
         "stream_discovery_interval",
         "`60`",
         "for `readStream` with `stream_pattern`: interval in seconds between searches for new streams",
@@ -184,6 +211,12 @@ OPTIONS = (
         "1 000 000); costs one pass over their data on the driver",
         ("minPartitions",),
         uses=READS,
+    ),
+    Option(
+        "limit",
+        "(all)",
+        "for `read`: the largest number of events to read, the first ones in the order of partitions",
+        uses=("read",),
     ),
     Option(
         "columns",
@@ -266,6 +299,12 @@ OPTIONS = (
         "new_ledger",
         "`false`",
         "`true`: accept a batch above 0 although the ledger has no record of the query (`exactly_once`)",
+        uses=("writeStream",),
+    ),
+    Option(
+        "allow_same_stream",
+        "`false`",
+        "`true`: the query may write to [a stream that it reads](#a-query-that-reads-what-it-writes)",
         uses=("writeStream",),
     ),
     Option(
@@ -392,6 +431,9 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
         if use in ("readStream", "writeStream") and key.lower() in _OF_SPARK:
             continue
         option = _SPELLINGS.get(key.lower())
+        if key.lower() == "provider" or key.lower().startswith("option."):
+            # Spark adds these when it asks for the columns of a new table.
+            raise InvalidArgumentError(NO_TABLE)
         if option is None:
             # Spark requests the columns of a read before it says whether it is a streaming read.
             near_uses = READS if use in READS else (use,)
@@ -433,7 +475,7 @@ def stream_of(given: Mapping[str, str], config: PravegaConfig) -> ScopedStream:
     :raises InvalidArgumentError: the option ``stream`` is missing, or there is no scope.
     """
     if not given.get("stream"):
-        raise InvalidArgumentError("option 'stream' is required: set it to 'scope/stream'")
+        raise stream_required(given, ": set it to 'scope/stream'")
     return config.resolve(given["stream"])
 
 
@@ -456,8 +498,12 @@ class ReadOptions:
     :ivar columns: names of the columns, in order.
     :ivar max_bytes: largest size of a micro-batch in bytes; None for no limit.
     :ivar max_events: largest number of events in a micro-batch; None for no limit.
+    :ivar min_bytes: bytes of unread data for which a micro-batch waits; None to wait for none.
+    :ivar min_events: unread events for which a micro-batch waits; None to wait for none.
+    :ivar max_delay: seconds after which a micro-batch waits no longer for these.
     :ivar discovery_interval: seconds between searches for new streams.
     :ivar min_partitions: smallest number of partitions, if there are enough events; None for any number.
+    :ivar limit: largest number of events of a batch read; None for all.
     """
 
     config: PravegaConfig
@@ -470,8 +516,12 @@ class ReadOptions:
     columns: tuple[str, ...] = COLUMNS
     max_bytes: int | None = None
     max_events: int | None = None
+    min_bytes: int | None = None
+    min_events: int | None = None
+    max_delay: float = 900.0
     discovery_interval: float = 60.0
     min_partitions: int | None = None
+    limit: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use = "read") -> Self:
@@ -486,17 +536,30 @@ class ReadOptions:
         config = config_of(given)
         choice = choice_of(given, config)
         check_end("option 'end_stream_cut'", given.get("end_stream_cut"))
-        start, end = (
-            bounds_of(choice, (cut_name, given.get(cut_name)), (time_name, given.get(time_name)), default)
-            for cut_name, time_name, default in (
-                ("start_stream_cut", "starting_timestamp", "earliest"),
-                ("end_stream_cut", "ending_timestamp", "latest" if use == "read" else "unbounded"),
-            )
+        start = bounds_of(
+            choice,
+            config,
+            given,
+            ("start_stream_cut", "starting_timestamp"),
+            "earliest",
+            words=("earliest", "latest"),
+            times=True,
         )
-        if choice.pattern is not None and end.cuts:
+        # The end of a query must not depend on when it is started, unless it is stored for all streams.
+        bounded = use == "read"
+        end = bounds_of(
+            choice,
+            config,
+            given,
+            ("end_stream_cut", "ending_timestamp"),
+            "latest" if bounded else "unbounded",
+            words=("latest",) if bounded else (),
+            times=bounded,
+        )
+        if choice.pattern is not None and end.places:
             raise InvalidArgumentError(
-                "option 'end_stream_cut' cannot contain stream cuts together with 'stream_pattern', which "
-                "may match further streams; list the streams in 'streams' instead"
+                "option 'end_stream_cut' cannot contain places of streams together with 'stream_pattern', "
+                "which may match further streams; list the streams in 'streams' instead"
             )
         if choice.pattern is None and "stream_discovery_interval" in given:
             raise InvalidArgumentError(
@@ -510,6 +573,7 @@ class ReadOptions:
                 "option 'allow_create_stream' cannot be used with 'stream_pattern', which names no stream to "
                 "create; remove it"
             )
+        interval = seconds("stream_discovery_interval", given.get("stream_discovery_interval"), zero=True)
         return cls(
             config,
             choice,
@@ -519,11 +583,38 @@ class ReadOptions:
             decode_ranges(choice.names[0], given["segment_ranges"]) if "segment_ranges" in given else None,
             byte_count("max_partition_bytes", given.get("max_partition_bytes")),
             columns_given(given),
-            byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
-            count("max_events_per_trigger", given.get("max_events_per_trigger")),
-            _seconds("stream_discovery_interval", given.get("stream_discovery_interval", "60")),
-            count("min_partitions", given.get("min_partitions"), MOST_PARTITIONS),
+            *_trigger_limits(given),
+            60.0 if interval is None else interval,
+            count("min_partitions", given.get("min_partitions"), highest=MOST_PARTITIONS),
+            count("limit", given.get("limit")),
         )
+
+
+def _trigger_limits(
+    given: Mapping[str, str],
+) -> tuple[int | None, int | None, int | None, int | None, float]:
+    """Return the most bytes and events of a micro-batch, the least that it waits for, and for how long."""
+    most = [
+        byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
+        count("max_events_per_trigger", given.get("max_events_per_trigger")),
+    ]
+    least = [
+        byte_count("min_bytes_per_trigger", given.get("min_bytes_per_trigger")),
+        count("min_events_per_trigger", given.get("min_events_per_trigger")),
+    ]
+    for kind, low, high in zip(("bytes", "events"), least, most, strict=True):
+        if low is not None and high is not None and low > high:
+            raise InvalidArgumentError(
+                f"option 'min_{kind}_per_trigger' ({low}) must not be greater than "
+                f"'max_{kind}_per_trigger' ({high})"
+            )
+    delay = seconds("max_trigger_delay", given.get("max_trigger_delay"), zero=True, unit_required=True)
+    if delay is not None and least == [None, None]:
+        raise InvalidArgumentError(
+            "option 'max_trigger_delay' has no effect without 'min_bytes_per_trigger' or "
+            "'min_events_per_trigger'; remove it"
+        )
+    return most[0], most[1], least[0], least[1], 900.0 if delay is None else delay
 
 
 _PROPERTIES = {
@@ -534,14 +625,10 @@ _PROPERTIES = {
     "trust_store": "pravega.client.tls.trust-store",
     "validate_hostname": "pravega.client.tls.validate-hostname",
 }
-_NUMBERS: Mapping[str, Callable[[str], int | float]] = {
-    "max_connections_per_store": int,
-    "controller_deadline": float,
-    "operation_timeout": float,
-}
+_CONNECTIONS = "max_connections_per_store"
+_TIME_LIMITS = ("controller_deadline", "operation_timeout")
 
-
-CONNECTION = frozenset(_PROPERTIES) | frozenset(_NUMBERS)
+CONNECTION = frozenset(_PROPERTIES) | {_CONNECTIONS, *_TIME_LIMITS}
 """The names of the connection options, including the default scope."""
 
 
@@ -552,14 +639,9 @@ def config_of(given: Mapping[str, str]) -> PravegaConfig:
     """
     props = {_PROPERTIES[name]: given[name] for name in _PROPERTIES if given.get(name)}
     base = PravegaConfig.from_defaults(props=props)
-    numbers: dict[str, Any] = {}
-    for name, kind in _NUMBERS.items():
-        if given.get(name):
-            try:
-                numbers[name] = kind(given[name])
-            except ValueError:
-                raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a number") from None
-    return replace(base, **numbers)
+    numbers: dict[str, Any] = {_CONNECTIONS: count(_CONNECTIONS, given.get(_CONNECTIONS))}
+    numbers |= {name: seconds(name, given.get(name)) for name in _TIME_LIMITS}
+    return replace(base, **{name: value for name, value in numbers.items() if value is not None})
 
 
 def config_options(config: PravegaConfig) -> dict[str, str]:
@@ -573,7 +655,7 @@ def config_options(config: PravegaConfig) -> dict[str, str]:
         "trust_store": config.trust_store or "",
         "validate_hostname": str(config.validate_hostname).lower(),
     }
-    for name in _NUMBERS:
+    for name in (_CONNECTIONS, *_TIME_LIMITS):
         options[name] = str(getattr(config, name))
     return {name: value for name, value in options.items() if value}
 
@@ -668,51 +750,6 @@ def quoted(name: str) -> str:
     :param name: any name.
     """
     return "`" + name.replace("`", "``") + "`"
-
-
-def count(name: str, text: str | None, highest: int = INT64_MAX) -> int | None:
-    """Return the positive whole number in an option's text, or None if the option is not set."""
-    return _number(name, text, partial(check_count, highest=highest))
-
-
-def byte_count(name: str, text: str | None) -> int | None:
-    """Return the number of bytes in an option's text, or None if the option is not set."""
-    return _number(name, text, check_bytes)
-
-
-def _number(name: str, text: str | None, check: Callable[[str, object], int]) -> int | None:
-    if not text:
-        return None
-    try:
-        return check(f"option {name!r}", int(text))
-    except InvalidArgumentError:
-        raise
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
-
-
-def number(name: str, text: str, lowest: int, highest: int | None = None) -> int:
-    """Return the whole number in an option's text.
-
-    :raises InvalidArgumentError: it is not a whole number, or out of range.
-    """
-    try:
-        value = int(text)
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
-    if value < lowest or (highest is not None and value > highest):
-        limits = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
-        raise InvalidArgumentError(f"option {name!r} must be {limits}, not {value}")
-    return value
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        return check_seconds(f"option {name!r}", float(text), zero=True)
-    except InvalidArgumentError:
-        raise
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a number of seconds") from None
 
 
 def boolean(name: str, text: str) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
 
 __all__ = [
+    "NO_TABLE",
     "Bounds",
+    "Place",
     "StreamChoice",
     "bounds_of",
     "choice_of",
@@ -26,6 +29,7 @@ __all__ = [
     "cut_before",
     "for_each",
     "milliseconds",
+    "stream_required",
 ]
 
 T = TypeVar("T")
@@ -76,6 +80,24 @@ class StreamChoice:
         return re.sub(r"\\(.)", r"\1", self.pattern or "") == name
 
 
+NO_TABLE = (
+    "format 'pravega' cannot be a table of Spark's catalog (CREATE TABLE, saveAsTable, writeTo): Spark gives "
+    "none of a table's options to a data source in Python, so nobody could read it. Write with save(), and "
+    "read with load(), a temporary view or PravegaCatalog"
+)
+"""Why a stream is no table of Spark's catalog."""
+
+
+def stream_required(given: Mapping[str, str], others: str = "") -> InvalidArgumentError:
+    """Return the error for options that name no stream.
+
+    :param given: the options.
+    :param others: which other options may name streams.
+    """
+    table = "" if given else f". Without any option, this may be a table: {NO_TABLE}"
+    return InvalidArgumentError(f"option 'stream' is required{others}{table}")
+
+
 def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
     """Parse the options ``stream``, ``streams`` and ``stream_pattern``.
 
@@ -86,7 +108,7 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
     """
     used = [name for name in ("stream", "streams", "stream_pattern") if given.get(name)]
     if not used:
-        raise InvalidArgumentError("option 'stream' is required (or 'streams', or 'stream_pattern')")
+        raise stream_required(given, " (or 'streams', or 'stream_pattern')")
     if len(used) > 1:
         raise InvalidArgumentError(
             f"options {used[0]!r} and {used[1]!r} cannot be used together; remove one of them"
@@ -113,74 +135,146 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
     return StreamChoice(names)
 
 
+Place: TypeAlias = StreamCut | str | int
+"""A position in a stream: a stream cut, a word (``earliest``, ``latest``, ``unbounded``), or an event time in
+milliseconds since 1970."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where reads start, or end: a word for all streams, a stream cut for each, or a time.
+    """Where reads start, or end.
 
-    :ivar word: ``earliest``, ``latest`` or ``unbounded``; None with cuts or a time.
-    :ivar cuts: the cuts; empty with a word or a time.
-    :ivar time: event time in milliseconds since 1970; None with a word or cuts.
+    :ivar default: the place for all streams that have none of their own; never a stream cut.
+    :ivar places: the streams that have a place of their own.
+    :ivar option: name of the option that was set, for messages.
     """
 
-    word: str | None = None
-    cuts: tuple[StreamCut, ...] = ()
-    time: int | None = None
+    default: str | int
+    places: Mapping[ScopedStream, Place] = field(default_factory=dict)
+    option: str = field(default="", compare=False)
+
+    @property
+    def word(self) -> str | None:
+        """The word that applies to all streams, or None."""
+        return self.default if isinstance(self.default, str) and not self.places else None
+
+    def of(self, stream: ScopedStream) -> Place:
+        """Return the place for a stream."""
+        return self.places.get(stream, self.default)
 
     def cut_of(self, stream: ScopedStream) -> StreamCut | None:
-        """Return the cut for a stream, or None."""
-        return next((each for each in self.cuts if each.stream == stream), None)
+        """Return the place for a stream if it is a stream cut, otherwise None."""
+        place = self.of(stream)
+        return place if isinstance(place, StreamCut) else None
 
 
 def bounds_of(
     choice: StreamChoice,
-    cut_option: tuple[str, str | None],
-    time_option: tuple[str, str | None],
+    config: PravegaConfig,
+    given: Mapping[str, str],
+    names: tuple[str, str],
     default: str,
+    *,
+    words: tuple[str, ...],
+    times: bool,
 ) -> Bounds:
-    """Parse an option with stream cuts and one with a time.
+    """Parse an option with places and one with a time for all streams.
 
     :param choice: the streams of the read.
-    :param cut_option: name and text of the option with cuts.
-    :param time_option: name and text of the option with a time.
-    :param default: the text to use if neither option is set.
+    :param config: connection settings, with the default scope.
+    :param given: the options.
+    :param names: names of the two options.
+    :param default: the word to use if neither option is set.
+    :param words: the words that a JSON object may contain.
+    :param times: whether it may contain times.
     :raises InvalidStreamCutError: a text is not a stream cut, or is the cut of a stream that is not read.
-    :raises InvalidArgumentError: both options are set, or a named stream has no cut.
+    :raises InvalidArgumentError: both options are set, or the option is not valid JSON, or a named stream has
+        no place.
     """
-    name, text = cut_option
-    if time_option[1]:
+    name, time_name = names
+    text = given.get(name)
+    if given.get(time_name):
         if text:
             raise InvalidArgumentError(
-                f"options {name!r} and {time_option[0]!r} cannot be used together; remove one of them"
+                f"options {name!r} and {time_name!r} cannot be used together; remove one of them"
             )
-        return Bounds(time=milliseconds(*time_option))
+        return Bounds(milliseconds(time_name, given[time_name]), option=time_name)
     word = (text or default).strip()
     if word.lower() in ("earliest", "latest", "unbounded"):
-        return Bounds(word.lower())
-    try:
-        cuts = tuple(StreamCut.from_text(each) for each in word.split(","))
-    except InvalidStreamCutError as error:
+        return Bounds(word.lower(), option=name)
+    if word.startswith("{"):
+        places = {
+            stream: _place_of_text(name, stream, value, words, times=times)
+            for stream, value in _by_stream(name, word, config).items()
+        }
+    else:
         # An end of 'earliest' is refused.
-        words = "'earliest', 'latest'" if default == "earliest" else "'latest'"
-        raise InvalidStreamCutError(
-            f"option {name!r}: {error.message}; use {words}, 'unbounded' or the text of a cut"
-        ) from error
-    for each in cuts:
-        if each.stream not in choice:
+        wanted = "'earliest', 'latest'" if default == "earliest" else "'latest'"
+        wanted += ", 'unbounded', the text of a cut, or a JSON object with a place for each stream"
+        cut = _cut(name, word, wanted)
+        places = {cut.stream: cut}
+    for stream in places:
+        if stream not in choice:
             raise InvalidStreamCutError(
-                f"option {name!r}: the stream cut {each} belongs to stream {each.stream}, which is not one "
-                f"of the streams to read ({choice})",
-                scope=each.stream.scope,
-                stream=each.stream.name,
+                f"option {name!r} has a place in stream {stream}, which is not one of the streams to read "
+                f"({choice})",
+                scope=stream.scope,
+                stream=stream.name,
             )
-    streams = [each.stream for each in cuts]
-    if len(set(streams)) < len(streams):
-        raise InvalidArgumentError(f"option {name!r} has two cuts of the same stream; remove one")
-    if missing := set(choice.names) - set(streams):
+    if missing := set(choice.names) - places.keys():
         raise InvalidArgumentError(
-            f"option {name!r} has no cut of stream {min(missing)}: add one, and separate the cuts of several "
-            "streams with commas"
+            f"option {name!r} has no place for stream {min(missing)}: give a JSON object with all streams, "
+            f'such as {{"{min(missing)}": "latest", ...}}'
         )
-    return Bounds(cuts=cuts)
+    return Bounds(default, places, name)
+
+
+def _by_stream(option: str, text: str, config: PravegaConfig) -> dict[ScopedStream, object]:
+    """Return the values of a JSON object by stream."""
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"option {option!r} is not valid JSON: {error}") from None
+    found: dict[ScopedStream, object] = {}
+    for name, value in pairs:
+        stream = config.resolve(name)
+        if stream in found:
+            raise InvalidArgumentError(f"option {option!r} has two places in stream {stream}; remove one")
+        found[stream] = value
+    return found
+
+
+def _place_of_text(
+    option: str, stream: ScopedStream, value: object, words: tuple[str, ...], *, times: bool
+) -> Place:
+    wanted = "".join(f"{each}, " for each in [*map(repr, words), *(["a time"] if times else [])])
+    wanted += "or the text of a stream cut" if wanted else "the text of a stream cut"
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"option {option!r}: the place in stream {stream} must be {wanted}")
+    text = value.strip()
+    if text.lower() in words:
+        return text.lower()
+    # The text of a cut begins with letters.
+    if times and text.lstrip("-")[:1].isdigit():
+        return milliseconds(option, text)
+    cut = _cut(option, text, f"for stream {stream} {wanted}")
+    if cut.stream != stream:
+        raise InvalidStreamCutError(
+            f"option {option!r}: the stream cut {cut} does not belong to stream {stream}, for which it is "
+            "given",
+            scope=stream.scope,
+            stream=stream.name,
+        )
+    return cut
+
+
+def _cut(option: str, text: str, wanted: str) -> StreamCut:
+    try:
+        return StreamCut.from_text(text)
+    except InvalidStreamCutError as error:
+        raise InvalidStreamCutError(f"option {option!r}: {error.message}; use {wanted}") from error
 
 
 def milliseconds(name: str, text: str | None) -> int:

@@ -33,7 +33,8 @@ from pravega_wire.support.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from spark_adapter.columns.rows_json import column_to_json, rows_to_json
 from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX, IfForgotten, OnOlderCheckpoint, is_reserved
 from spark_adapter.options.creating import Creation
-from spark_adapter.options.read import Use, boolean, canonical, config_of, number, stream_of
+from spark_adapter.options.quantities import count, milliseconds
+from spark_adapter.options.read import Use, boolean, canonical, config_of, stream_of
 
 __all__ = [
     "Columns",
@@ -145,11 +146,13 @@ class WriteOptions(SinkOptions):
     :ivar columns: the columns that the options name, not yet checked against a DataFrame.
     :ivar job_id: name of the job in the ledger, or None.
     :ivar creation: whether and how to create the stream if it does not exist.
+    :ivar allow_same_stream: whether a query may write to a stream that it reads.
     """
 
     columns: Columns
     job_id: str | None = None
     creation: Creation = field(default_factory=lambda: Creation(stream=True))
+    allow_same_stream: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use) -> Self:
@@ -179,8 +182,8 @@ class WriteOptions(SinkOptions):
         if job_id is not None and (not job_id or is_reserved(job_id)):
             raise InvalidArgumentError(f"option 'job_id': {job_id!r} is not a valid name")
         poll = "transaction_status_poll_interval_ms"
-        if poll in given:
-            number(poll, given[poll], 1)
+        milliseconds(poll, given.get(poll))
+        lease = "transaction_timeout_ms"
         return cls(
             config=config,
             stream=stream,
@@ -193,18 +196,13 @@ class WriteOptions(SinkOptions):
             new_ledger=boolean("new_ledger", given.get("new_ledger", "false")),
             if_forgotten=_choice("if_forgotten", given, IfForgotten, "raise"),
             on_older_checkpoint=_choice("on_older_checkpoint", given, OnOlderCheckpoint, "raise"),
-            compact_after=number("compact_after", given.get("compact_after", "1000"), 1),
-            lease=number(
-                "transaction_timeout_ms",
-                given.get("transaction_timeout_ms", "120000"),
-                MIN_LEASE_MS,
-                MAX_LEASE_MS,
-            )
-            / 1000,
+            compact_after=count("compact_after", given.get("compact_after")) or 1000,
+            lease=(milliseconds(lease, given.get(lease), MIN_LEASE_MS, MAX_LEASE_MS) or 120_000) / 1000,
             read_after_write=boolean(
                 "read_after_write_consistency", given.get("read_after_write_consistency", "true")
             ),
             creation=Creation.parse(given, use),
+            allow_same_stream=boolean("allow_same_stream", given.get("allow_same_stream", "false")),
         )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from pravega_wire import LeadingPart, ScopedStream, SegmentRange, StreamCut
 from pravega_wire.errors import InvalidStreamCutError
@@ -123,12 +123,21 @@ class Admitted:
     :ivar ranges: the ranges to read, ordered by stream and segment id.
     :ivar left_bytes: number of unread bytes that are not in the batch.
     :ivar waiting: segments that could have been read, but from which nothing was taken.
+    :ivar held_back: whether the batch is not begun, because there is too little unread data.
     """
 
     cuts: dict[ScopedStream, StreamCut]
     ranges: list[SegmentRange]
     left_bytes: int
     waiting: list[SegmentKey]
+    held_back: bool = False
+
+    @classmethod
+    def nothing(cls, backlogs: Sequence[StreamBacklog]) -> Self:
+        """Return the decision not to begin a batch yet."""
+        cuts = {each.start.stream: each.start for each in backlogs}
+        left = sum(part.length for each in backlogs for part in each.ranges)
+        return cls(cuts, [], left, [], held_back=True)
 
 
 class _Frontier:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -61,7 +62,13 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return ReadMaxBytes(self.options.max_bytes)
         if self.options.max_events is not None:
             return ReadMaxRows(self.options.max_events)
+        if self._waits:
+            return ReadMinRows(self.options.min_events or 1)
         return ReadAllAvailable()
+
+    @property
+    def _waits(self) -> bool:
+        return self.options.min_bytes is not None or self.options.min_events is not None
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset at which a new query starts."""
@@ -69,11 +76,13 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset at which the next batch ends."""
-        return self._plan.latest(start, self._limit(limit))
+        # A trigger that takes everything (once) gets another limit than the options set.
+        wait = self._waits and not isinstance(limit, ReadAllAvailable)
+        return self._plan.latest(start, self._limit(limit), wait=wait)
 
     def _limit(self, limit: ReadLimit) -> Limit:
-        # Spark passes only one limit: if both options are set, the limit of events is added here.
-        if isinstance(limit, ReadAllAvailable):
+        # Spark passes only one limit: if several options are set, the others are added here.
+        if isinstance(limit, ReadAllAvailable | ReadMinRows):
             return Limit()
         if isinstance(limit, ReadMaxBytes):
             return Limit(limit.max_bytes, self.options.max_events)

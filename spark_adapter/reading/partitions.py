@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pravega_wire import OnTruncated, ScopedStream, SegmentRange, StreamCut
-from pravega_wire.support.checks import check_count
+from pravega_wire.support.checks import check_bytes, check_count
 from spark_adapter.options.read import MOST_PARTITIONS
 
 if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
 
-__all__ = ["check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]
+__all__ = ["check_partitions", "cut_at", "divided", "limited", "pieces_for", "ranges_to_read"]
 
 _LEAST_EVENT_BYTES = 8
 # The header of an event, which may be empty.
@@ -32,6 +32,7 @@ def ranges_to_read(
     on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
+    limit: int | None = None,
 ) -> list[SegmentRange]:
     """Return the ranges between two stream cuts, in the order of segments and, within each, of events.
 
@@ -44,15 +45,51 @@ def ranges_to_read(
     :param min_partitions: split the largest ranges, between events, until there are at least this many, if
         there are enough events. This costs one pass over each range that is split, and another one over
         ranges that are split further because the largest hold only a few events.
+    :param limit: take only the first ranges, with at most this many events; see :func:`limited`.
     :raises DataLossError: data was truncated.
     :raises InvalidStreamCutError: a cut does not match the stream.
     :raises InvalidArgumentError: a number is not positive, or ``min_partitions`` exceeds a million.
     """
     check_partitions(min_partitions)
-    ranges = client.segment_ranges(
-        stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
-    )
+    if max_partition_bytes is not None:
+        check_bytes("max_partition_bytes", max_partition_bytes)
+    if limit is not None:
+        check_count("limit", limit)
+    size = max_partition_bytes if limit is None else None
+    ranges = client.segment_ranges(stream, start, end, on_truncated=on_truncated, max_range_bytes=size)
+    if limit is not None:
+        ranges = limited(client, ranges, limit, max_partition_bytes)
     return divided(client, ranges, min_partitions)
+
+
+def limited(
+    client: PravegaClient, ranges: Iterable[SegmentRange], limit: int, max_partition_bytes: int | None
+) -> list[SegmentRange]:
+    """Return the first ranges, the last of which ends after the ``limit``-th event.
+
+    It counts event headers, up to the limit, and looks at one range after the other, at none after the last
+    one that it needs. So the ranges have exactly ``limit`` events, or all if there are fewer.
+
+    :param client: the client to use.
+    :param ranges: the ranges.
+    :param limit: largest number of events.
+    :param max_partition_bytes: split larger ranges, between events; None to split none.
+    :raises DataLossError: data of a range was truncated.
+    """
+    found: list[SegmentRange] = []
+    for each in ranges:
+        (part,) = client.leading_parts([(each, None, limit)])
+        if part.events:
+            pieces = (
+                [part.range]
+                if max_partition_bytes is None
+                else client.split_range(part.range, max_partition_bytes)
+            )
+            found += pieces
+            limit -= part.events
+        if limit == 0:
+            break
+    return found
 
 
 def check_partitions(min_partitions: int | None) -> None:

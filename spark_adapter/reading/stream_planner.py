@@ -36,7 +36,7 @@ from spark_adapter.reading.admission import (
     admit,
 )
 from spark_adapter.reading.offsets import StreamOffset
-from spark_adapter.reading.partitions import divided
+from spark_adapter.reading.partitions import divided, limited
 
 if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
@@ -75,16 +75,12 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
     """
 
     def ranges(stream: ScopedStream, max_range_bytes: int | None) -> list[SegmentRange]:
-        start, end = options.start, options.end
+        start, end = options.start.of(stream), options.end.of(stream)
         try:
             return client.segment_ranges(
                 stream,
-                start.cut_of(stream) or start.word
-                if start.time is None
-                else cut_before(client, stream, start.time, "starting_timestamp"),
-                end.cut_of(stream) or end.word
-                if end.time is None
-                else cut_after(client, stream, end.time, "ending_timestamp"),
+                cut_before(client, stream, start, options.start.option) if isinstance(start, int) else start,
+                cut_after(client, stream, end, options.end.option) if isinstance(end, int) else end,
                 on_truncated="raise" if options.fail_on_data_loss else "skip_to_head",
                 max_range_bytes=max_range_bytes,
             )
@@ -94,9 +90,12 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
             log.warning("stream %s was deleted; the read continues without it", stream)
             return []
 
-    def parts(max_range_bytes: int | None) -> list[SegmentRange]:
-        found = for_each(options.choice.find(client), lambda stream: ranges(stream, max_range_bytes))
-        return [each for _, some in sorted(found.items()) for each in some]
+    def parts(size: int | None) -> list[SegmentRange]:
+        limit = options.limit
+        largest = size if limit is None else None
+        found = for_each(options.choice.find(client), lambda stream: ranges(stream, largest))
+        joined = [each for _, some in sorted(found.items()) for each in some]
+        return joined if limit is None else limited(client, joined, limit, size)
 
     for _ in range(_PLANS - 1):
         try:
@@ -148,6 +147,11 @@ class StreamPlanner:
         # The starts of streams that were created again since they were read.
         self._renewed: dict[ScopedStream, StreamCut] = {}
         self._waited: dict[SegmentKey, int] = {}
+        # When the last batch was planned, or this run began.
+        self._batch_at = time.monotonic()
+        # The unread events of each segment, counted while a batch waits for more: from which offset, up to
+        # which, and their number.
+        self._counted: dict[SegmentKey, tuple[int, int, int]] = {}
         self._over: dict[ScopedStream, tuple[StreamCut, StreamCut]] = {}
         self._followers: dict[SegmentKey, Mapping[int, tuple[int, ...]]] = {}
         self._skipped_bytes = 0
@@ -216,12 +220,12 @@ class StreamPlanner:
                 ensure_stream(client, stream, self._creation)
 
     def _start_of(self, client: PravegaClient, stream: ScopedStream) -> StreamCut:
-        start = self.options.start
-        if start.time is not None:
-            return cut_before(client, stream, start.time, "starting_timestamp")
-        if (cut := start.cut_of(stream)) is not None:
-            return cut
-        if start.word == "latest":
+        start = self.options.start.of(stream)
+        if isinstance(start, StreamCut):
+            return start
+        if isinstance(start, int):
+            return cut_before(client, stream, start, self.options.start.option)
+        if start == "latest":
             return (self._target or {}).get(stream) or client.tail(stream)
         return client.head(stream)
 
@@ -233,11 +237,13 @@ class StreamPlanner:
             streams, lambda stream: (self._target or {}).get(stream) or client.tail(stream)
         )
 
-    def latest(self, start: dict[str, Any], limit: Limit) -> dict[str, Any]:
+    def latest(self, start: dict[str, Any], limit: Limit, *, wait: bool = False) -> dict[str, Any]:
         """Return the offset at which the next batch ends; ``start`` itself if there is no new data.
 
         :param start: the offset at which the batch starts.
         :param limit: limit of the batch.
+        :param wait: whether the batch waits for the least amount of data that the options set, or for
+            their delay; until then, the result is ``start``.
         :raises DataLossError: unread data was truncated, and the options do not allow that.
         :raises StreamNotFoundError: a stream was deleted, and the options do not allow that.
         :raises InvalidStreamCutError: a stream was deleted and created again, or an end cut does not match.
@@ -257,7 +263,8 @@ class StreamPlanner:
         starts = {**before.cuts, **begun}
         self._unstored = frozenset(starts if self._is_first else begun)
 
-        backlogs, admitted = self._plan(client, starts, ends, limit)
+        wait = wait and self._may_wait()
+        backlogs, admitted = self._plan(client, starts, ends, limit, wait=wait)
         new = {**(starts if before.is_initial else begun), **self._renewed}
         after = StreamOffset(
             admitted.cuts, {stream: new[stream] for stream in admitted.cuts if stream in new}, ends
@@ -269,10 +276,11 @@ class StreamPlanner:
             "skipped_bytes": self._skipped_bytes,
             "skipped_segments_of_unknown_size": self._skipped_unknown,
         }
-        if after.cuts == before.cuts and after.ends == before.ends:
+        if admitted.held_back or (after.cuts == before.cuts and after.ends == before.ends):
             self._idle_since = time.monotonic()
             return start
         self._idle_since, self._idle_seconds = None, _IDLE_SECONDS
+        self._batch_at = time.monotonic()
         end = after.to_dict()
         self._planned = (start, end, admitted.ranges)
         return end
@@ -488,6 +496,8 @@ class StreamPlanner:
         starts: Mapping[ScopedStream, StreamCut],
         ends: Mapping[ScopedStream, StreamCut],
         limit: Limit,
+        *,
+        wait: bool,
     ) -> tuple[list[StreamBacklog], Admitted]:
         """Return the unread data of all streams, and the part of it for the next batch."""
         skipped = self._skipped_bytes, self._skipped_unknown
@@ -499,14 +509,63 @@ class StreamPlanner:
                 sorted(starts), lambda stream: self._backlog(client, stream, starts[stream], ends)
             )
             backlogs = [backlog for _, backlog in sorted(found.items()) if backlog is not None]
+            last = plans == _PLANS
+            # What was lost is counted once, and it is stored with a batch.
+            complete = len(backlogs) == len(found) and not self._renewed
+            complete &= skipped == (self._skipped_bytes, self._skipped_unknown)
             try:
-                return backlogs, self._admit(client, backlogs, limit if plans < _PLANS else _NO_LIMIT)
+                if wait and complete and not last and self._has_too_little(client, backlogs):
+                    return backlogs, Admitted.nothing(backlogs)
+                return backlogs, self._admit(client, backlogs, _NO_LIMIT if last else limit)
             except DataLossError as error:
                 if self.options.fail_on_data_loss:
                     raise _lost_in(error) from error
                 _say_replanned(error)
             # The next attempt counts everything again.
             self._skipped_bytes, self._skipped_unknown = skipped
+
+    def _may_wait(self) -> bool:
+        """Return True if a batch may wait for more data.
+
+        The first batch of a query does not: it stores where the query begins. If there is an end, all data
+        up to it exists.
+        """
+        return not self._is_first and self._target is None and self.options.end.word == "unbounded"
+
+    def _has_too_little(self, client: PravegaClient, backlogs: Iterable[StreamBacklog]) -> bool:
+        """Return True if there is some unread data, but less than the options wait for."""
+        ranges = [each for backlog in backlogs for each in backlog.ranges]
+        options, size = self.options, sum(each.length for each in ranges)
+        if not ranges or time.monotonic() - self._batch_at >= options.max_delay:
+            return False
+        if options.min_bytes is not None and size < options.min_bytes:
+            return True
+        if options.min_events is None:
+            return False
+        # Most checks need not count.
+        too_small = Limit(events=options.min_events - 1).holds(size)
+        return too_small or self._count(client, ranges, options.min_events) < options.min_events
+
+    def _count(self, client: PravegaClient, ranges: Iterable[SegmentRange], most: int) -> int:
+        """Return the number of events in ranges; up to ``most`` it is exact. Each event is counted once."""
+        counted: dict[SegmentKey, tuple[int, int, int]] = {}
+        new: list[SegmentRange] = []
+        for each in ranges:
+            key = each.stream, each.segment_id
+            start, end, events = self._counted.get(key, (-1, 0, 0))
+            if start != each.start_offset:
+                start, end, events = each.start_offset, each.start_offset, 0
+            counted[key] = start, end, events
+            if end < each.end_offset:
+                new.append(SegmentRange(each.stream, each.segment_id, end, each.end_offset))
+        left = most - sum(events for _, _, events in counted.values())
+        if new and left > 0:
+            for part in client.leading_parts([(each, None, left) for each in new]):
+                key = part.range.stream, part.range.segment_id
+                start, _, events = counted[key]
+                counted[key] = start, part.range.end_offset, events + (part.events or 0)
+        self._counted = counted
+        return sum(events for _, _, events in counted.values())
 
     def _admit(self, client: PravegaClient, backlogs: list[StreamBacklog], limit: Limit) -> Admitted:
         if limit == _NO_LIMIT:

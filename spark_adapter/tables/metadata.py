@@ -15,6 +15,7 @@ from pravega_wire.errors import InvalidArgumentError, ReaderGroupNotFoundError
 from pravega_wire.values.naming import epoch_of, number_of, segment_name
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import CONNECTION, boolean, canonical, config_of, stream_of
+from spark_adapter.versions import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,11 +251,13 @@ def metadata_df(
     :param table: ``StreamInfo``, ``Streams``, ``segments``, ``epochs``, ``transactions`` or ``groups``.
     :param stream: the stream. For ``Streams`` and ``groups`` only its scope is used; default: the
         configuration's default scope.
-    :raises InvalidArgumentError: there is no such table, or the stream or scope is missing.
+    :raises InvalidArgumentError: there is no such table, the stream or scope is missing, or ``spark`` is not
+        a Spark session.
     :raises StreamNotFoundError: the stream does not exist.
     :raises ScopeNotFoundError: the scope does not exist.
     """
     config = settings_of(config)
+    check_session(spark)
     found = _table(table)
     given = {} if stream is None else {"stream": str(stream)}
     read = TableRead(config, found.name, _place(config, found, given))

@@ -34,10 +34,11 @@ from spark_adapter.clients import HeldClient, client_for
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchReport
 from spark_adapter.exactly_once.election import Attempted, ElectedCommitter, sweep
-from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, newest_entry
+from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, newest_entry, streams_read
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.options.creating import ensure_stream
+from spark_adapter.options.streams import NO_TABLE
 from spark_adapter.options.write import EVENT, KEY, TIME, WriteOptions
 from spark_adapter.writing.partition import PartitionWriter, decode_result
 
@@ -86,8 +87,8 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     :param options: the options as Spark passes them.
     :param schema: the DataFrame's schema.
     :param overwrite: whether the output mode is ``complete``.
-    :raises InvalidArgumentError: options or columns are wrong, the output mode is ``complete``, or the query
-        has no fixed location for its checkpoint (``exactly_once``).
+    :raises InvalidArgumentError: options or columns are wrong, the output mode is ``complete``, the query
+        reads the stream, or it has no fixed location for its checkpoint (``exactly_once``).
     :raises MissingExtraError: PySpark is older than 4.1.
     """
     if DataSourceStreamArrowWriter is None:
@@ -103,6 +104,13 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     checkpoint = given.get("checkpointlocation")
     newest = newest_entry(checkpoint)
     planned = None if newest is None else local_entry(checkpoint, newest)
+    reads = set() if newest is None else streams_read(checkpoint, newest)
+    if str(parsed.stream) in reads and not parsed.allow_same_stream:
+        raise InvalidArgumentError(
+            f"the query reads stream {parsed.stream}, to which it would write: it would read its own events, "
+            "and never end. If that is meant, or if these are streams of two clusters, set the option "
+            "allow_same_stream=true"
+        )
     plan = replace(_Plan.of(parsed, schema), checkpoint=checkpoint, newest=newest, planned=planned)
     found_again = parsed.query is not None or given.keys() & {"checkpointlocation", "queryname"}
     if parsed.mode == "exactly_once" and not found_again:
@@ -552,6 +560,20 @@ def _run_of(task: TaskContext) -> UUID | None:
         return None
 
 
+def _require_no_table(task: TaskContext) -> None:
+    """Check that a task does not write the rows of a table that Spark creates, which could not be read.
+
+    Nothing that Spark gives to a data source tells ``saveAsTable`` from ``save``. But it writes such rows
+    inside of the command that creates the table. So it does with a batch of a streaming query.
+    """
+    inner, outer, query = map(
+        task.getLocalProperty,
+        ("spark.sql.execution.id", "spark.sql.execution.root.id", "sql.streaming.queryId"),
+    )
+    if None not in (inner, outer) and inner != outer and query is None:
+        raise InvalidArgumentError(f"{NO_TABLE}. Nothing was written")
+
+
 class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any to mypy
     """Writes a DataFrame as one batch."""
 
@@ -565,7 +587,11 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
         return Place(query, None, 0, plan.session, plan.began)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
-        """Write one partition, in a task."""
+        """Write one partition, in a task.
+
+        :raises InvalidArgumentError: Spark creates a table of the rows.
+        """
+        _require_no_table(TaskContext.get())
         return self._plan.write(iterator, lambda task: self._place())
 
     def commit(self, messages: list[Attempt | None]) -> None:

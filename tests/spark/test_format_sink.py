@@ -227,11 +227,40 @@ def test_streaming_writes_that_are_refused_and_the_other_semantics(
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     with pytest.raises(PySparkException, match=r"'routing_key_col': there is no column 'kee'"):
         source.run({**options, "routing_key_col": "kee"})
+    # A stream is append-only.
+    counted = source.frame().groupBy("event", "key").count()
+    for mode, message in (
+        ("complete", "append-only, so format 'pravega' cannot overwrite.*outputMode"),
+        ("update", "pravega does not support Update mode"),
+    ):
+        query = counted.writeStream.format("pravega").options(**options).outputMode(mode)
+        place = str(source.checkpoint) + f"-{mode}"
+        with pytest.raises(PySparkException, match=message):
+            query.option("checkpointLocation", place).trigger(availableNow=True).start().awaitTermination()
     shutil.rmtree(source.checkpoint)
     assert read_all(client, stream) == []
     del options["ledger_stream"]
     source.run({**options, "exactly_once": "false"})
     assert_exactly(client, stream, [0])
+    # A batch may be saved by a function of the query.
+    source.add(1)
+
+    def save(frame: DataFrame, number: int) -> None:
+        append(frame, options, job_id=f"batch-{number}")
+
+    place = str(source.checkpoint) + "-saved"
+    query = source.frame().writeStream.foreachBatch(save).option("checkpointLocation", place)
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert len(read_all(client, stream)) == 3 * len(rows_of(0))
+    # A query that reads what it writes
+    place = str(source.checkpoint) + "-own"
+    given = {name: value for name, value in options.items() if name in ("controller", "scope", "stream")}
+    own = spark.readStream.format("pravega").options(**given).load().writeStream.format("pravega")
+    own = own.options(**given, semantic="at_least_once", checkpointLocation=place)
+    with pytest.raises(PySparkException, match=r"the query reads stream .*allow_same_stream=true"):
+        own.trigger(availableNow=True).start().awaitTermination()
+    own.option("allow_same_stream", True).trigger(availableNow=True).start().awaitTermination()
+    assert len(read_all(client, stream)) == 6 * len(rows_of(0))
 
 
 def append(frame: DataFrame, options: dict[str, str], **more: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -179,7 +180,7 @@ def test_format_takes_options_and_cuts(spark: SparkSession, config: PravegaConfi
         .option("controller", config.controller_uri)
         .option("scope", "spark")
         .option("stream", written.name)
-        .option("endingOffsets", written.middle.to_text())
+        .option("endingOffsets", json.dumps({f"spark/{written.name}": written.middle.to_text()}))
         .option("include_metadata", "false")
         .option("minPartitions", 5)
         .load()
@@ -187,6 +188,23 @@ def test_format_takes_options_and_cuts(spark: SparkSession, config: PravegaConfi
     assert frame.rdd.getNumPartitions() == 5
     assert sorted(bytes(row.event) for row in frame.collect()) == sorted(e for _, e in written.first)
     assert frame.dtypes == [("event", "binary")]
+
+
+def test_a_limit_reads_the_first_events(spark: SparkSession, config: PravegaConfig, written: Written) -> None:
+    register(spark)
+    whole = [row.event for row in read_df(spark, config, written.name, columns="event").collect()]
+    for limit in (1, 1500, 10_000):
+        frame = read_df(spark, config, written.name, columns="event", limit=limit)
+        assert [row.event for row in frame.collect()] == whole[:limit]
+        # No task for what comes after.
+        assert limit > 1 or frame.rdd.getNumPartitions() == 1
+    named = spark.read.format("pravega").option("controller", config.controller_uri)
+    named = named.option("stream", f"spark/{written.name}").option("limit", 1500)
+    divided = named.option("max_partition_bytes", "2k").load()
+    assert [row.event for row in divided.collect()] == whole[:1500]
+    assert divided.rdd.getNumPartitions() > 4
+    with pytest.raises(InvalidArgumentError, match="limit must be a whole number from 1, not 0"):
+        read_df(spark, config, written.name, limit=0)
 
 
 def test_format_refuses_unknown_options(spark: SparkSession, written: Written) -> None:

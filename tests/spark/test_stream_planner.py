@@ -447,11 +447,22 @@ def test_several_streams_and_those_that_come_later(config: PravegaConfig, client
     assert ranges == sorted(ranges)
     read = [each for part in ranges for batch in client.read_range(part) for each in batch.to_list()]
     check_all(read)
-    cuts = ",".join(client.tail(each).to_text() for each in names[:2])
-    options = ReadOptions.parse(
-        {**config_options(config), "streams": ",".join(names[:2]), "endingOffsets": cuts}
-    )
-    assert batch_ranges(client, options) == [each for each in ranges if each.stream.name != names[2]]
+    # A place for each stream.
+    both = {**config_options(config), "streams": ",".join(names[:2])}
+    first, second = (f"spark/{each}" for each in names[:2])
+    tail = client.tail(names[0]).to_text()
+    options = ReadOptions.parse({**both, "endingOffsets": json.dumps({first: tail, second: "latest"})})
+    assert batch_ranges(client, options) == [each for each in ranges if each.stream.name in names[:2]]
+    starts = json.dumps({names[0]: tail, second: "earliest"})
+    options = ReadOptions.parse({**both, "startingOffsets": starts})
+    assert batch_ranges(client, options) == [each for each in ranges if each.stream.name == names[1]]
+    starts = json.dumps({names[0]: "earliest", second: "latest"})
+    placed = Query(config, streams=",".join(names[:2]), startingOffsets=starts, endingOffsets="latest")
+    append(client, names[0], "beyond the end", 5)
+    assert sorted(placed.run()) != []
+    assert {part.stream.name for parts in placed.batches for part in parts} == {names[0]}
+    with pytest.raises(InvalidArgumentError, match=f"'start_stream_cut': stream {first} has no watermarks"):
+        Query(config, streams=names[0], startingOffsets=json.dumps({first: 5})).trigger()
 
 
 def test_times_by_watermarks(config: PravegaConfig, client: PravegaClient, stream: str) -> None:

@@ -164,6 +164,43 @@ def test_a_query_has_every_event_once_in_order(
     check(followed.rows, pairs)
 
 
+def test_a_batch_waits_for_enough_events(followed: Followed, client: PravegaClient, stream: str) -> None:
+    """There is no second trigger in this test that the delay begins: it is 15 minutes."""
+    pairs = append(client, stream, "a", 10)
+    query = followed.start(stream=stream, minOffsetsPerTrigger=50)
+    try:
+        query.processAllAvailable()
+        check(followed.rows, pairs)
+        late = append(client, stream, "b", 20)
+        query.processAllAvailable()
+        split(client, stream)
+        late += append(client, stream, "c", 29)
+        query.processAllAvailable()
+        check(followed.rows, pairs)
+        late += append(client, stream, "d", 10)
+        query.processAllAvailable()
+        assert [len(batch) for batch in followed.runs[-1].values() if batch] == [10, 59]
+        pairs += late
+    finally:
+        query.stop()
+    # It goes on waiting after a restart, also in bytes and beside a limit, but a run up to now takes all.
+    pairs += append(client, stream, "e", 4)
+    given: dict[str, Any] = {"stream": stream, "min_bytes_per_trigger": "10k", "max_bytes_per_trigger": "1m"}
+    query = followed.start(**given, max_trigger_delay="1 day")
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert followed.runs[-1] == {}
+    assert len(followed.run(**given)) == 4
+    check(followed.rows, pairs)
+    # So does one that takes everything at once.
+    pairs += append(client, stream, "f", 5)
+    query = followed.start({"once": True}, stream=stream, minOffsetsPerTrigger=50)
+    query.awaitTermination()
+    check(followed.rows, pairs)
+
+
 def test_what_ends_a_query_is_in_its_exception(
     followed: Followed, client: PravegaClient, spark: SparkSession, config: PravegaConfig, stream: str
 ) -> None:

@@ -37,7 +37,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
         if config.scope == "fails":
             raise ClosedError("not in order")
 
-    monkeypatch.setattr(clients, "open_client", open_client)
+    monkeypatch.setattr("pravega_wire.sync.open_client", open_client)
     monkeypatch.setattr(clients, "_clients", {})
     return found
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 from unittest.mock import MagicMock
@@ -31,7 +33,7 @@ from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.journal import is_open_since
 from spark_adapter.exactly_once.ledger import decode_record, job_query
 from spark_adapter.writing import format_writer, partition
-from spark_adapter.writing.format_writer import Attempt, Place, _patience, batch_sink
+from spark_adapter.writing.format_writer import Attempt, Place, _patience, batch_sink, stream_sink
 from spark_adapter.writing.partition import PartitionWriter
 from tests.unit.test_spark_election import Client, elected, journal_of, leave_behind, staged
 from tests.unit.test_spark_ledger import (
@@ -111,7 +113,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Whole:
 
 def use(monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
     """In a task, let writers use this client."""
-    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1)
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1, getLocalProperty=lambda name: None)
     for module in (format_writer, partition):
         monkeypatch.setattr(module, "HeldClient", lambda config: Held(client))
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: task))
@@ -553,3 +555,53 @@ def test_the_first_partition_begins_and_the_others_follow_one_by_one() -> None:
     assert waits == sorted(waits)
     assert len(set(waits)) == 13
     assert 0.5 < waits[1] < waits[13] < 1.2
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "query", "refused"),
+    [
+        ("3", "3", None, False),
+        ("3", "2", None, True),
+        ("3", "2", "of a streaming batch", False),
+        ("3", None, None, False),
+        (None, None, None, False),
+    ],
+)
+def test_a_write_inside_of_another_command_is_that_of_a_table(
+    client: Whole,
+    monkeypatch: pytest.MonkeyPatch,
+    inner: str | None,
+    outer: str | None,
+    query: str | None,
+    refused: bool,
+) -> None:
+    properties = {
+        "spark.sql.execution.id": inner,
+        "spark.sql.execution.root.id": outer,
+        "sql.streaming.queryId": query,
+    }
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1, getLocalProperty=properties.get)
+    monkeypatch.setattr(format_writer, "TaskContext", SimpleNamespace(get=lambda: task))
+    if refused:
+        with pytest.raises(InvalidArgumentError, match=r"cannot be a table .* save\(\).*Nothing was written"):
+            place_of(sink_of())
+    else:
+        place_of(sink_of())
+
+
+def test_a_query_does_not_write_to_a_stream_that_it_reads(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    other, own = (json.dumps({"v": 1, "cuts": {f"s/{name}": "x"}}) for name in ("other", "t"))
+    given = {"stream": "s/t", "checkpointLocation": str(tmp_path)}
+    entry = tmp_path / "offsets" / "0"
+    for offsets in (f"-\n{other}", '{"logOffset":5}\n"s/t"\n5', '{"t":{"0":5}}'):
+        entry.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{offsets}')
+        stream_sink(given, SCHEMA, False)
+    entry.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{other}\n{own}')
+    with pytest.raises(
+        InvalidArgumentError, match=r"the query reads stream s/t, .* set the option allow_same"
+    ):
+        stream_sink(given, SCHEMA, False)
+    stream_sink({**given, "allow_same_stream": "true"}, SCHEMA, False)
+    # What cannot be read is not known.
+    stream_sink({**given, "checkpointLocation": "hdfs://nowhere/place"}, SCHEMA, False)

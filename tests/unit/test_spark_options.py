@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -16,7 +18,15 @@ pytest.importorskip("pyspark")
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
-from spark_adapter import ForeachBatchSink, create_if_missing, metadata_df, read_df, read_rdd
+from spark_adapter import (
+    ForeachBatchSink,
+    bounded,
+    create_if_missing,
+    metadata_df,
+    read_df,
+    read_rdd,
+    register,
+)
 from spark_adapter.archives import archive_stream, restore_stream, verify_archive
 from spark_adapter.catalog import PravegaCatalog
 from spark_adapter.exactly_once.contents import AttemptResult
@@ -35,7 +45,7 @@ from spark_adapter.options.read import (
     read_use,
     schema_of,
 )
-from spark_adapter.options.streams import Bounds, StreamChoice
+from spark_adapter.options.streams import Bounds, Place, StreamChoice
 from spark_adapter.writing.foreach_batch import is_random_below
 from spark_adapter.writing.partition import PartitionWriter, _encode_result, decode_result
 
@@ -90,9 +100,27 @@ CUT = StreamCut(ScopedStream("a", "b"), {0: 5}).to_text()
         ),
         (
             {"stream": "a/b", "endingOffsets": "tomorrow"},
-            "'end_stream_cut': 'tomorrow' is not .*; use 'latest', 'unbounded' or the text of a cut$",
+            "'end_stream_cut': 'tomorrow' is not .*; use 'latest', 'unbounded', the text of a cut, or a JSON "
+            "object with a place for each stream$",
         ),
         ({"stream": "a/b", "segment_ranges": "[]"}, "is for read, not for readStream"),
+        ({"stream": "a/b", "limit": "5"}, "'limit' is for read, not for readStream"),
+        (
+            {"stream": "a/b", "minBytesPerTrigger": "2k", "maxBytesPerTrigger": "2047"},
+            r"'min_bytes_per_trigger' \(2048\) must not be greater than 'max_bytes_per_trigger' \(2047\)",
+        ),
+        (
+            {"stream": "a/b", "minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"},
+            r"'min_events_per_trigger' \(3\) must not be greater than 'max_events_per_trigger' \(2\)",
+        ),
+        (
+            {"stream": "a/b", "maxTriggerDelay": "1m"},
+            "'max_trigger_delay' has no effect without 'min_bytes_per_trigger' or 'min_events_per_trigger'",
+        ),
+        (
+            {"stream": "a/b", "min_events_per_trigger": "3", "maxTriggerDelay": "60000"},
+            "'max_trigger_delay': '60000' is not a time with a unit",
+        ),
     ],
 )
 def test_wrong_options_of_streams_are_named(options: dict[str, str], message: str) -> None:
@@ -112,14 +140,14 @@ def test_streams_times_and_limits_are_parsed() -> None:
         },
         "readStream",
     )
-    assert parsed.start == Bounds(time=1_769_860_800_500)
+    assert parsed.start == Bounds(1_769_860_800_500)
     assert (parsed.max_bytes, parsed.max_events) == (1000, 7)
     assert ScopedStream("a", "bc") in parsed.choice
     assert ScopedStream("a", "cb") not in parsed.choice
     assert ScopedStream("c", "bc") not in parsed.choice
     parsed = ReadOptions.parse({"scope": "a", "streams": "c, x/b", "startingTimestamp": "-5"})
     assert parsed.choice.names == (ScopedStream("a", "c"), ScopedStream("x", "b"))
-    assert parsed.start == Bounds(time=-5)
+    assert parsed.start == Bounds(-5)
     assert read_use({"stream": "a/b"}) == "read"
     assert read_use({"stream": "a/b", "MAXBYTESPERTRIGGER": "5"}) == "readStream"
 
@@ -154,6 +182,8 @@ def test_streams_times_and_limits_are_parsed() -> None:
             "'min_partitions' must be a whole number from 1 to 1000",
         ),
         ({"stream": "a/b", "min_partitions": "two"}, "'min_partitions': 'two' is not a whole number"),
+        ({"stream": "a/b", "limit": "0"}, "'limit' must be a whole number from 1, not 0"),
+        ({"stream": "a/b", "limit": "ten"}, "'limit': 'ten' is not a whole number"),
         ({"stream": "a/b", "columns": "event,ofset"}, "no column 'ofset'; .*did you mean 'offset'"),
         ({"stream": "a/b", "columns": "event,Event"}, "'columns': a column is named twice"),
         ({"stream": "a/b", "columns": ""}, "'columns': there is no column ''"),
@@ -173,13 +203,32 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream_pattern": "c"}, "needs the option 'scope'"),
         ({"scope": "a", "stream_pattern": "(c"}, "not a regular expression"),
         ({"scope": "a", "stream_pattern": "b", "end_stream_cut": CUT}, "list the streams in 'streams'"),
-        ({"stream": "a/c", "start_stream_cut": CUT}, "belongs to stream a/b, which is not .*a/c"),
-        ({"streams": "a/b,a/c", "start_stream_cut": CUT}, "has no cut of stream a/c"),
-        ({"stream": "a/b", "start_stream_cut": f"{CUT},{CUT}"}, "two cuts of the same stream"),
+        ({"stream": "a/c", "start_stream_cut": CUT}, "a place in stream a/b, which is not .*a/c"),
+        (
+            {"streams": "a/b,a/c", "start_stream_cut": CUT},
+            r"""'start_stream_cut' has no place for stream a/c: give .* such as \{"a/c": "latest", """,
+        ),
+        ({"stream": "a/b", "startingOffsets": '{"a/b": 5'}, "'start_stream_cut' is not valid JSON"),
+        ({"scope": "a", "stream": "b", "startingOffsets": '{"a/b": 5, "b": 5}'}, "two places in stream a/b"),
+        ({"stream": "a/b", "startingOffsets": '{"a/b": 5, "a/c": 5}'}, "a place in stream a/c, which is"),
+        ({"stream": "a/b", "startingOffsets": '{"a/b/c/d": 5}'}, "a/b/c/d"),
+        (
+            {"stream": "a/b", "startingOffsets": '{"a/b": true}'},
+            "the place in stream a/b must be 'earliest', 'latest', a time, or the text of a stream cut$",
+        ),
+        ({"stream": "a/b", "startingOffsets": '{"a/b": {"0": 5}}'}, "the place in stream a/b must be"),
+        ({"stream": "a/b", "startingOffsets": '{"a/b": "2026-01-31"}'}, "'2026-01-31' has no time zone"),
+        (
+            {"stream": "a/b", "endingOffsets": '{"a/b": "earliest"}'},
+            "'end_stream_cut': 'earliest' is not .*; use for stream a/b 'latest', a time, or the text of a",
+        ),
+        ({"stream": "a/c", "startingOffsets": f'{{"a/c": "{CUT}"}}'}, "does not belong to stream a/c, for"),
+        ({"scope": "a", "stream_pattern": "b", "endingOffsets": '{"a/b": 5}'}, "the streams in 'streams'"),
         (
             {"stream": "a/b", "startingOffsets": "yesterday"},
             r"^option 'start_stream_cut': 'yesterday' is not the text of a stream cut, which to_text\(\) "
-            "returns; use 'earliest', 'latest', 'unbounded' or the text of a cut$",
+            "returns; use 'earliest', 'latest', 'unbounded', the text of a cut, or a JSON object with a "
+            "place for each stream$",
         ),
         ({"stream": "a/b", "start_stream_cut": CUT, "startingTimestamp": "5"}, "cannot be used together"),
         ({"stream": "a/b", "startingTimestamp": "noon"}, "'noon' is neither a number of milliseconds"),
@@ -198,6 +247,37 @@ def test_wrong_options_are_named(
 def test_a_wrong_cut_has_the_error_of_cuts() -> None:
     with pytest.raises(InvalidStreamCutError, match="option 'start_stream_cut'"):
         ReadOptions.parse({"stream": "a/b", "start_stream_cut": f"{CUT},5"})
+    # What a query ends at must not depend on when it is started.
+    for place in ("latest", "5", "2026-01-31T12:00:00Z"):
+        with pytest.raises(InvalidStreamCutError, match=r"use for stream a/b the text of a stream cut$"):
+            ReadOptions.parse({"stream": "a/b", "endingOffsets": f'{{"a/b": "{place}"}}'}, "readStream")
+
+
+def test_each_stream_may_have_a_place_of_its_own() -> None:
+    names = [ScopedStream("a", name) for name in "bcdef"]
+    cut = StreamCut(names[0], {0: 5})
+    places = {
+        "a/b": cut.to_text(),
+        "c": " Earliest ",
+        "d": "latest",
+        "e": "2026-01-31T13:00:00.5+01:00",
+        "f": -5,
+    }
+    values: list[Place] = [cut, "earliest", "latest", 1_769_860_800_500, -5]
+    meant = dict(zip(names, values, strict=True))
+    given = {"scope": "a", "streams": "b,c,d,e,f", "startingOffsets": json.dumps(places)}
+    for use in READS:
+        start = ReadOptions.parse(given, use).start
+        assert start == Bounds("earliest", meant)
+        assert [start.of(name) for name in names] == list(meant.values())
+        assert (start.word, start.cut_of(names[0]), start.cut_of(names[1])) == (None, cut, None)
+    ends = json.dumps({"a/b": 7, "d": "latest"})
+    end = ReadOptions.parse({"scope": "a", "streams": "b,d", "endingOffsets": ends}).end
+    assert end == Bounds("latest", {names[0]: 7, names[2]: "latest"})
+    # What a pattern finds besides begins at the default.
+    found = {"scope": "a", "stream_pattern": ".", "startingOffsets": '{"b": "latest"}'}
+    start = ReadOptions.parse(found, "readStream").start
+    assert [start.of(name) for name in names[:2]] == ["latest", "earliest"]
 
 
 def test_a_pattern_may_say_that_nothing_is_to_be_created() -> None:
@@ -315,6 +395,29 @@ def test_a_connection_is_a_configuration_or_an_address(call: Callable[[Any], obj
         call(9090)
     with pytest.raises(InvalidArgumentError, match="controller URI 'localhost:nine'"):
         call("localhost:nine")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda spark: read_df(spark, CONFIG, "st"),
+        lambda spark: metadata_df(spark, CONFIG, "segments", "st"),
+        register,
+    ],
+)
+@pytest.mark.parametrize("wrong", [None, "local[2]", CONFIG])
+def test_a_session_is_a_session(call: Callable[[Any], object], wrong: object) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"spark must be a SparkSession, not (NoneType|str|Prav)"):
+        call(wrong)
+
+
+def test_arguments_of_a_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "check_session", lambda spark: None)
+    for wrong in ("a/b/c", "a/", 5):
+        with pytest.raises(InvalidArgumentError, match=r"stream name|of the form scope/stream"):
+            read_df(ANY, CONFIG, wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="max_partition_bytes must be a whole number of bytes"):
+        read_df(ANY, replace(CONFIG, controller_uri="tcp://localhost:1"), "st", max_partition_bytes=0)
 
 
 def test_an_address_means_what_it_means_for_open_client(monkeypatch: pytest.MonkeyPatch) -> None:

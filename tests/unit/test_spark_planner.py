@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from pravega_wire import ScopedStream, SegmentRange, StreamCut
+from pravega_wire import LeadingPart, ScopedStream, SegmentRange, StreamCut
 from pravega_wire.errors import DataLossError, InvalidStreamCutError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
@@ -28,6 +29,7 @@ class Streams:
 
     :ivar truncate: cuts that are made when data is looked at, before it is.
     :ivar vanish: streams that are deleted when they are asked for next.
+    :ivar counted: parts whose events were counted.
     """
 
     def __init__(self, **streams: tuple[int, int]) -> None:
@@ -36,6 +38,7 @@ class Streams:
         self.vanish: set[str] = set()
         self.sealed: set[str] = set()
         self.asked: list[str] = []
+        self.counted: list[tuple[str, int, int]] = []
 
     def list_streams(self, scope: str) -> Iterator[ScopedStream]:
         return iter([ScopedStream(scope, name) for name in self.streams])
@@ -97,10 +100,16 @@ class Streams:
         self._look(part)
         return SimpleNamespace(marks=list(range(part.start_offset + EVENT, part.end_offset, EVENT)))
 
-    def leading_parts(self, parts: list[Any]) -> Any:
-        for part, *_ in parts:
+    def leading_parts(self, parts: list[tuple[SegmentRange, int | None, int]]) -> list[LeadingPart]:
+        found = []
+        for part, size, most in parts:
             self._look(part)
-        raise AssertionError("only for truncated ranges")
+            assert size is None, "only events are limited"
+            self.counted.append((part.stream.name, part.start_offset, part.end_offset))
+            events = min(most, part.length // EVENT)
+            end = part.start_offset + events * EVENT
+            found.append(LeadingPart(SegmentRange(part.stream, 0, part.start_offset, end), events, None))
+        return found
 
 
 def lost(stream: ScopedStream, first: int, head: int) -> DataLossError:
@@ -245,7 +254,7 @@ def test_a_stream_left_out_is_made_anew_before_its_old_end(
 ) -> None:
     streams = Streams(b=(0, 100), c=(0, 100))
     cuts = {f"a/{name}": StreamCut(ScopedStream("a", name), {0: 90}).to_text() for name in "bc"}
-    end = "latest" if fixed == "latest" else ",".join(cuts.values())
+    end = "latest" if fixed == "latest" else json.dumps(cuts)
     names = {"stream": "", "subscribe": "a/b,a/c"}
     given: dict[str, object] = {**names, "end_stream_cut": end, "fail_on_data_loss": "false"}
     planner = planner_of(streams, **given)
@@ -443,3 +452,127 @@ def test_a_deleted_segment_between_two_cuts_is_lost_only_if_some_of_it_is_wanted
     assert gone({0: 0, 1: 0}, {0: 0, 1: 0}) == []
     assert gone({0: 100, 1: 10}, {0: 101, 1: 10}) == [(0, 100, None)]
     assert gone({0: 100, 1: 10}, {0: -1, 1: 90}) == [(0, 100, None), (1, 10, 30)]
+
+
+class Waiting:
+    """A query that waits for the least amount of data of its options; each look is a second later."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Streams, **given: object) -> None:
+        self.now = 1000.0
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=lambda pause: None)
+        monkeypatch.setattr(module, "time", clock)
+        self.streams = store
+        self.planner = planner_of(store, **given)
+        self.offset = self.planner.initial()
+
+    def look(self, limit: Limit = Limit(), **streams: tuple[int, int]) -> dict[str, int] | None:  # noqa: B008
+        """Where the next batch ends, by stream; None if there is none yet."""
+        self.now += 1
+        self.streams.streams.update(streams)
+        offset = self.planner.latest(self.offset, limit, wait=True)
+        if offset == self.offset:
+            assert offset is self.offset
+            return None
+        self.offset = offset
+        cuts = [StreamCut.from_text(each) for each in offset["cuts"].values()]
+        return {each.stream.name: each.positions[0] for each in cuts}
+
+
+def test_a_batch_waits_for_enough_bytes_or_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"min_bytes_per_trigger": 100, "max_trigger_delay": "10s", "scope": "a", "stream_pattern": "."}
+    query = Waiting(monkeypatch, Streams(b=(0, 10), c=(0, 0)), **given)
+    # The first batch stores where the query begins.
+    assert query.look() == {"b": 10, "c": 0}
+    assert query.look(b=(0, 60)) is None
+    report = query.planner.report()
+    assert report is not None
+    assert report["backlog_bytes"] == 50
+    # That of all streams counts.
+    assert query.look(c=(0, 40)) is None
+    assert query.look(c=(0, 50)) == {"b": 60, "c": 50}
+    assert [query.look(c=(0, 60)) for _ in range(9)] == [None] * 9
+    assert query.look() == {"b": 60, "c": 60}
+    # Without data there is no batch, however long it takes; then the first event is enough.
+    assert [query.look() for _ in range(12)] == [None] * 12
+    assert query.look(b=(0, 70)) == {"b": 70, "c": 60}
+
+
+def test_events_are_counted_once_while_a_batch_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Waiting(monkeypatch, Streams(b=(0, 10)), min_events_per_trigger=10, max_trigger_delay="20s")
+    assert query.look() == {"b": 10}
+    # Too small for ten events of any size.
+    assert query.look(b=(0, 80)) is None
+    assert query.streams.counted == []
+    assert [query.look(b=(0, 90 + more)) for more in (0, 0, 10)] == [None] * 3
+    assert query.streams.counted == [("b", 10, 90), ("b", 90, 100)]
+    assert query.look(b=(0, 110)) == {"b": 110}
+    # What was counted before the batch does not count for the next one.
+    assert query.look(b=(0, 200)) is None
+    assert query.look(b=(0, 210)) == {"b": 210}
+    assert query.streams.counted[2:] == [("b", 100, 110), ("b", 110, 200), ("b", 200, 210)]
+
+
+def test_both_amounts_have_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Waiting(monkeypatch, Streams(b=(0, 10)), min_events_per_trigger=10, min_bytes_per_trigger=120)
+    assert query.look() == {"b": 10}
+    assert query.look(b=(0, 120)) is None
+    assert query.look(b=(0, 130)) == {"b": 130}
+
+
+def test_a_restarted_query_waits_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Waiting(monkeypatch, Streams(b=(0, 10)), min_events_per_trigger=10, max_trigger_delay="5s")
+    assert query.look() == {"b": 10}
+    assert [query.look(b=(0, 20)) for _ in range(4)] == [None] * 4
+    query.planner = planner_of(query.streams, min_events_per_trigger=10, max_trigger_delay="5s")
+    assert [query.look() for _ in range(4)] == [None] * 4
+    assert query.look() == {"b": 20}
+
+
+@pytest.mark.parametrize("until", ["now", "end"])
+def test_what_is_all_there_is_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, until: str) -> None:
+    end = StreamCut(ScopedStream("a", "b"), {0: 50}).to_text()
+    query = Waiting(monkeypatch, Streams(b=(0, 10)), min_events_per_trigger=10)
+    assert query.look() == {"b": 10}
+    given = {"end_stream_cut": end} if until == "end" else {}
+    query.planner = planner_of(query.streams, min_events_per_trigger=10, **given)
+    query.streams.streams["b"] = (0, 50)
+    if until == "now":
+        query.planner.fix_target()
+    assert query.look() == {"b": 50}
+
+
+def test_lost_data_is_not_waited_for_and_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"min_events_per_trigger": 10, "fail_on_data_loss": "false"}
+    query = Waiting(monkeypatch, Streams(b=(0, 10)), **given)
+    assert query.look() == {"b": 10}
+    assert query.look(b=(30, 40)) == {"b": 40}
+    assert query.look(b=(30, 50)) is None
+    report = query.planner.report()
+    assert report is not None
+    assert report["skipped_bytes"] == 20
+    # It is truncated while it is counted.
+    query.streams.truncate = [80]
+    assert query.look(b=(30, 130)) == {"b": 130}
+
+
+def test_a_limit_takes_the_first_events_and_looks_no_further() -> None:
+    streams = Streams(b=(0, 50), c=(20, 90), d=(0, 0), e=(0, 30))
+
+    def planned(limit: int, **given: object) -> list[tuple[str, int, int]]:
+        streams.counted.clear()
+        parsed = options("read", scope="a", stream_pattern=".", limit=limit, **given)
+        return bounds(batch_ranges(cast("PravegaClient", streams), parsed))
+
+    assert planned(3) == [("b", 0, 30)]
+    assert planned(5) == [("b", 0, 50)]
+    assert [name for name, _, _ in streams.counted] == ["b"]
+    assert planned(6, max_partition_bytes=50) == [("b", 0, 50), ("c", 20, 30)]
+    assert [name for name, _, _ in streams.counted] == ["b", "c"]
+    assert planned(100) == [("b", 0, 50), ("c", 20, 90), ("e", 0, 30)]
+    assert planned(4, min_partitions=2) == [("b", 0, 20), ("b", 20, 40)]
+    # Data is truncated while it is counted.
+    streams.truncate = [20]
+    assert planned(4, fail_on_data_loss="false") == [("b", 20, 50), ("c", 20, 30)]
+    streams.truncate = [40]
+    with pytest.raises(DataLossError):
+        planned(4)

@@ -41,16 +41,34 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> list[MagicMock]:
 
 
 @pytest.mark.parametrize(
-    ("options", "told", "meant"),
+    ("options", "told", "meant", "wait"),
     [
-        ({}, limits.ReadAllAvailable(), Limit()),
-        ({"max_bytes_per_trigger": 10}, limits.ReadMaxBytes(10), Limit(10)),
-        ({"max_events_per_trigger": 5}, limits.ReadMaxRows(5), Limit(None, 5)),
-        ({"max_bytes_per_trigger": 10, "max_events_per_trigger": 5}, limits.ReadMaxBytes(10), Limit(10, 5)),
+        ({}, limits.ReadAllAvailable(), Limit(), False),
+        ({"max_bytes_per_trigger": 10}, limits.ReadMaxBytes(10), Limit(10), False),
+        ({"max_events_per_trigger": 5}, limits.ReadMaxRows(5), Limit(None, 5), False),
+        (
+            {"max_bytes_per_trigger": 10, "max_events_per_trigger": 5},
+            limits.ReadMaxBytes(10),
+            Limit(10, 5),
+            False,
+        ),
+        ({"minOffsetsPerTrigger": 3}, limits.ReadMinRows(3), Limit(), True),
+        (
+            {"min_bytes_per_trigger": "3k", "maxTriggerDelay": "1.5s"},
+            limits.ReadMinRows(1),
+            Limit(),
+            True,
+        ),
+        (
+            {"min_events_per_trigger": 3, "max_events_per_trigger": 5},
+            limits.ReadMaxRows(5),
+            Limit(None, 5),
+            True,
+        ),
     ],
 )
 def test_the_limits_of_the_options(
-    planners: list[MagicMock], options: dict[str, int], told: object, meant: Limit
+    planners: list[MagicMock], options: dict[str, object], told: object, meant: Limit, wait: bool
 ) -> None:
     source = reader(**options)
     assert source.getDefaultReadLimit() == told
@@ -58,7 +76,10 @@ def test_the_limits_of_the_options(
     # A trigger that wants everything gets it.
     source.latestOffset({}, limits.ReadAllAvailable())
     (planner,) = planners
-    assert planner.mock_calls == [call.latest({}, meant), call.latest({}, Limit())]
+    assert planner.mock_calls == [
+        call.latest({}, meant, wait=wait),
+        call.latest({}, Limit(), wait=False),
+    ]
     with pytest.raises(InvalidArgumentError, match="limits in bytes and in events, not ReadMaxFiles"):
         source.latestOffset({}, limits.ReadMaxFiles(3))
 
