@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,7 +35,6 @@ __all__ = [
     "local_entry",
     "newest_entry",
     "planned_batch",
-    "streams_read",
 ]
 
 _SHOWN = 160
@@ -50,12 +49,14 @@ class PlannedBatch:
     :ivar offsets: hash of the end offsets of all sources; None if one of them is not a position in its data.
     :ivar stateful: whether the query has state.
     :ivar shown: the end offsets for messages, perhaps shortened.
+    :ivar streams: the Pravega streams that the query reads, as ``scope/stream``.
     """
 
     entry: str
     offsets: str | None
     stateful: bool
     shown: str = ""
+    streams: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +106,36 @@ def planned_batch(entry: str, stateful: bool) -> PlannedBatch | None:
     shown = ", ".join(offsets.split("\n"))
     if len(shown) > _SHOWN:
         shown = f"{shown[: _SHOWN // 2]} ... {shown[-_SHOWN // 2 :]}"
-    positions = all(map(_is_position, offsets.split("\n")))
+    found = [_offset(line) for line in offsets.split("\n")]
     return PlannedBatch(
-        _hash(f"{metadata}\n{offsets}"), _hash(offsets) if positions else None, stateful, shown
+        _hash(f"{metadata}\n{offsets}"),
+        _hash(offsets) if all(map(_is_position, found)) else None,
+        stateful,
+        shown,
+        frozenset(stream for each in found if each is not None for stream in _cuts(each) or ()),
     )
 
 
-def _is_position(line: str) -> bool:
-    """Return True if an end offset names positions in the data: Pravega's, Kafka's, or that of no source."""
+def _offset(line: str) -> dict[str, Any] | None:
+    """Return a source's end offset: none for "-", a source without one, and empty if it is something else."""
     if line == "-":
-        return True
+        return None
     try:
         offset = json.loads(line)
     except ValueError:
-        return False
-    if not isinstance(offset, dict):
-        return False
-    if isinstance(offset.get("cuts"), dict):
+        return {}
+    return offset if isinstance(offset, dict) else {}
+
+
+def _cuts(offset: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the stream cuts of an offset of Pravega's source; None for an offset of another source."""
+    cuts = offset.get("cuts")
+    return cuts if isinstance(cuts, dict) else None
+
+
+def _is_position(offset: dict[str, Any] | None) -> bool:
+    """Return True if an end offset names positions in the data: Pravega's, Kafka's, or that of no source."""
+    if offset is None or _cuts(offset) is not None:
         return True
     return bool(offset) and all(
         isinstance(topic, dict) and topic and all(type(each) is int for each in topic.values())
@@ -155,30 +169,6 @@ def newest_entry(location: str | None) -> int | None:
     except OSError:
         return None
     return max((int(each) for each in found if each.isascii() and each.isdigit()), default=None)
-
-
-def streams_read(location: str | None, number: int) -> set[str]:
-    """Return the Pravega streams that a query reads, from the entry of a batch.
-
-    :param location: the checkpoint's location, as for :func:`local_entry`.
-    :param number: number of the batch.
-    :returns: the streams as ``scope/stream``; none if there is no such entry, or another machine or store has
-        it.
-    """
-    root = local_path(location)
-    try:
-        lines = [] if root is None else (root / "offsets" / str(number)).read_text().split("\n")[2:]
-    except (OSError, ValueError):
-        return set()
-    found: set[str] = set()
-    for line in lines:
-        try:
-            offset = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(offset, dict) and isinstance(offset.get("cuts"), dict):
-            found |= offset["cuts"].keys()
-    return found
 
 
 def local_path(location: str | None) -> Path | None:

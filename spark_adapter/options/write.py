@@ -31,6 +31,7 @@ from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.support.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from spark_adapter.columns.rows_json import column_to_json, rows_to_json
+from spark_adapter.exactly_once.identity import PlannedBatch
 from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX, IfForgotten, OnOlderCheckpoint, is_reserved
 from spark_adapter.options.creating import Creation
 from spark_adapter.options.quantities import count, milliseconds
@@ -110,6 +111,7 @@ class SinkOptions:
     :ivar compact_after: number of records after which the ledger is compacted.
     :ivar lease: lease of the transaction in seconds.
     :ivar read_after_write: whether a batch counts as done only when readers see it.
+    :ivar allow_same_stream: whether a query may write to a stream that it reads.
     :raises InvalidArgumentError: the ledger is the stream itself, or the query has a name of a job.
     """
 
@@ -125,6 +127,7 @@ class SinkOptions:
     compact_after: int = 1000
     lease: float = 120
     read_after_write: bool = True
+    allow_same_stream: bool = False
 
     def __post_init__(self) -> None:
         if self.ledger == self.stream:
@@ -133,6 +136,19 @@ class SinkOptions:
             )
         if self.query is not None and (not self.query or is_reserved(self.query)):
             raise InvalidArgumentError(f"query {self.query!r} is not a valid name")
+
+    def require_other_stream(self, planned: PlannedBatch | None) -> None:
+        """Check that a query does not write to a stream that it reads, unless the options allow it.
+
+        :param planned: the entry of a batch in the query's checkpoint; nothing is checked without one.
+        :raises InvalidArgumentError: the query reads the stream.
+        """
+        if planned is not None and str(self.stream) in planned.streams and not self.allow_same_stream:
+            raise InvalidArgumentError(
+                f"the query reads stream {self.stream}, to which it would write: it would read its own "
+                "events, and never end. If that is meant, or if these are streams of two clusters, set "
+                "allow_same_stream=true"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,13 +162,11 @@ class WriteOptions(SinkOptions):
     :ivar columns: the columns that the options name, not yet checked against a DataFrame.
     :ivar job_id: name of the job in the ledger, or None.
     :ivar creation: whether and how to create the stream if it does not exist.
-    :ivar allow_same_stream: whether a query may write to a stream that it reads.
     """
 
     columns: Columns
     job_id: str | None = None
     creation: Creation = field(default_factory=lambda: Creation(stream=True))
-    allow_same_stream: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use) -> Self:

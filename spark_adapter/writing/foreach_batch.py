@@ -42,7 +42,7 @@ from spark_adapter.options.write import (
     require_column,
     require_exactly_once,
 )
-from spark_adapter.versions import needs_classic
+from spark_adapter.versions import is_connect, needs_classic
 from spark_adapter.writing.partition import RESULT_SCHEMA, PartitionWriter, decode_result
 
 __all__ = ["ForeachBatchSink"]
@@ -76,7 +76,7 @@ class _Arguments(SinkOptions):
         config = settings_of(config)
         for name, choices in _CHOICES.items():
             one_of(name, given[name], choices)
-        for name in ("new_ledger", "read_after_write"):
+        for name in ("new_ledger", "read_after_write", "allow_same_stream"):
             check_flag(name, given[name])
         for name in ("query", "event_col", "routing_key_col", "event_time_col"):
             if given[name] is not None:
@@ -165,6 +165,8 @@ class ForeachBatchSink:
         while the batch is written, so it limits how long the driver may stall, not how long the batch may
         take.
     :param read_after_write: whether a batch counts as done only when readers see it (default True).
+    :param allow_same_stream: let a query write to a stream that it reads. By default its first batch is
+        refused.
     :param if_forgotten: what to assume about a transaction that the server has no record of; see
         :class:`~spark_adapter.exactly_once.driver.BatchCommitter`.
     :param on_older_checkpoint: what to do if the ledger has another batch under the number of this one,
@@ -196,6 +198,7 @@ class ForeachBatchSink:
         event_time_col: str | None = None,
         lease: float = 120,
         read_after_write: bool = True,
+        allow_same_stream: bool = False,
         if_forgotten: IfForgotten = "raise",
         on_older_checkpoint: OnOlderCheckpoint = "raise",
         compact_after: int = 1000,
@@ -216,6 +219,7 @@ class ForeachBatchSink:
             event_time_col=event_time_col,
             lease=lease,
             read_after_write=read_after_write,
+            allow_same_stream=allow_same_stream,
             if_forgotten=if_forgotten,
             on_older_checkpoint=on_older_checkpoint,
             compact_after=compact_after,
@@ -225,6 +229,7 @@ class ForeachBatchSink:
         self._committed_for: tuple[SinkKey, str | None, str] | None = None
         self._held: HeldClient | None = None
         self._session = uuid4()
+        self._checked_for: str | None = None
         self.last_batch: BatchReport | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -237,7 +242,8 @@ class ForeachBatchSink:
             ``on_older_checkpoint`` allows it (``exactly_once``).
         :raises TransactionUnknownError: the server has no record of the batch's transaction, and
             ``if_forgotten`` is ``"raise"`` (``exactly_once``).
-        :raises InvalidArgumentError: a column is missing or has the wrong type. With ``exactly_once`` also:
+        :raises InvalidArgumentError: a column is missing or has the wrong type, or the query reads the stream
+            to which it writes. With ``exactly_once`` also:
             the query has no checkpoint or name; in this run of the query the batch was already written, or is
             being written by another thread, under the same query, stream and sink name; the batch is above 0
             and the ledger has no record of them. With Spark Connect also: the mode is ``exactly_once``, or
@@ -245,6 +251,7 @@ class ForeachBatchSink:
         """
         self._check_session(df)
         plan = self._writer(df)
+        self._check_source(df, batch_id)
         if plan.mode == "exactly_once":
             self.last_batch = self._exactly_once(df, batch_id, plan)
         else:
@@ -258,6 +265,16 @@ class ForeachBatchSink:
                 seconds=time.monotonic() - started,
                 dropped=sum(each.dropped for each in results),
             )
+
+    def _check_source(self, df: DataFrame, batch_id: int) -> None:
+        """Check, in a query's first batch, that it does not read the stream."""
+        if self._options.allow_same_stream or is_connect(df):
+            return
+        spark = df.sparkSession
+        query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if query is not None and query != self._checked_for:
+            self._options.require_other_stream(_planned(spark, query, batch_id))
+            self._checked_for = query
 
     def _exactly_once(self, df: DataFrame, batch_id: int, plan: PartitionWriter) -> BatchReport:
         spark, options = df.sparkSession, self._options

@@ -34,7 +34,7 @@ from spark_adapter.clients import HeldClient, client_for
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchReport
 from spark_adapter.exactly_once.election import Attempted, ElectedCommitter, sweep
-from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, newest_entry, streams_read
+from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, newest_entry
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.options.creating import ensure_stream
@@ -104,13 +104,7 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     checkpoint = given.get("checkpointlocation")
     newest = newest_entry(checkpoint)
     planned = None if newest is None else local_entry(checkpoint, newest)
-    reads = set() if newest is None else streams_read(checkpoint, newest)
-    if str(parsed.stream) in reads and not parsed.allow_same_stream:
-        raise InvalidArgumentError(
-            f"the query reads stream {parsed.stream}, to which it would write: it would read its own events, "
-            "and never end. If that is meant, or if these are streams of two clusters, set the option "
-            "allow_same_stream=true"
-        )
+    parsed.require_other_stream(planned)
     plan = replace(_Plan.of(parsed, schema), checkpoint=checkpoint, newest=newest, planned=planned)
     found_again = parsed.query is not None or given.keys() & {"checkpointlocation", "queryname"}
     if parsed.mode == "exactly_once" and not found_again:

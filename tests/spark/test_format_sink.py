@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pravega_wire import PravegaConfig
 from pravega_wire.errors import RetriesExhaustedError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
-from spark_adapter import PravegaDataSource, register
+from spark_adapter import ForeachBatchSink, PravegaDataSource, register
 from spark_adapter.clients import client_for
 from spark_adapter.exactly_once.ledger import Done, Preparing, Staging
 from spark_adapter.options.read import config_options
@@ -260,6 +260,12 @@ def test_streaming_writes_that_are_refused_and_the_other_semantics(
     with pytest.raises(PySparkException, match=r"the query reads stream .*allow_same_stream=true"):
         own.trigger(availableNow=True).start().awaitTermination()
     own.option("allow_same_stream", True).trigger(availableNow=True).start().awaitTermination()
+    assert len(read_all(client, stream)) == 6 * len(rows_of(0))
+    sink = ForeachBatchSink(given["controller"], f"{given['scope']}/{stream}")
+    read = spark.readStream.format("pravega").options(**given).load()
+    by_function = read.writeStream.foreachBatch(sink).option("checkpointLocation", place + "-function")
+    with pytest.raises(StreamingQueryException, match=r"the query reads stream .*allow_same_stream=true"):
+        by_function.trigger(availableNow=True).start().awaitTermination()
     assert len(read_all(client, stream)) == 6 * len(rows_of(0))
 
 
