@@ -19,8 +19,10 @@ import pyarrow  # noqa: F401  # imported for workers
 from pyspark.daemon import manager
 
 import pravega_wire.sync  # noqa: F401  # imported for workers
-import spark_adapter  # noqa: F401  # imported for workers
+import spark_adapter
 
+for _name in spark_adapter.__all__:
+    getattr(spark_adapter, _name)
 if find_spec("pandas") is not None:
     # PySpark requires it for rows in Arrow batches.
     import_module("pandas")

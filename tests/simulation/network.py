@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
@@ -45,53 +46,78 @@ class Direction:
         self._arrive = arrive
         self._end = end
         self._last = 0.0
-        self._waiting: list[tuple[bytes, Callable[[], None]]] = []
+        # What is under way, in order; the first ones may be held: they are overdue.
+        self._queue: deque[tuple[bytes, Callable[[], None]]] = deque()
+        self._overdue = 0
+        self._holds = 0
         self._closing = False
         self._forgets = False
 
     def put(self, data: bytes) -> None:
         self.under_way += len(data)
-        self._schedule(lambda: self._deliver(data), len(data))
+        self._schedule(data, lambda: self._deliver(data))
 
     def forget_unsent(self) -> None:
         """The sender does not send again what did not arrive."""
         self._forgets = True
-        self._waiting = [each for each in self._waiting if not each[0]]
+        for _ in range(self._overdue):
+            data, job = self._queue.popleft()
+            if data:
+                self._overdue -= 1
+            else:
+                self._queue.append((data, job))
+        self._queue.rotate(self._overdue)
 
     def close(self) -> None:
         """The sender has closed; the receiver learns of it after what is under way."""
         if not self._closing:
             self._closing = True
-            self._schedule(self._closed, 0)
+            self._schedule(b"", self._closed)
 
-    def _schedule(self, job: Callable[[], None], size: int, late: float = 0.0) -> None:
+    def _schedule(self, data: bytes, job: Callable[[], None]) -> None:
+        self._queue.append((data, job))
+        self._at(len(data) / self.link.network.bandwidth, self._next)
+
+    def _at(self, late: float, job: Callable[[], None]) -> None:
         network = self.link.network
-        delay = network.delay() + size / network.bandwidth + late
-        self._last = max(self._last, network.events.now + delay)
+        self._last = max(self._last, network.events.now + network.delay() + late)
         network.events.at(self._last, job)
 
+    def _next(self) -> None:
+        """The next thing arrives, or would arrive if it were not held."""
+        if not self.held:
+            self._queue.popleft()[1]()
+        elif self._forgets and self._queue[self._overdue][0]:
+            del self._queue[self._overdue]
+        else:
+            self._overdue += 1
+
+    def hold(self) -> None:
+        """Hold what arrives from now on."""
+        self.held = True
+        self._holds += 1
+
     def release(self, late: float) -> None:
-        """Let go what was held.
+        """Let go what was held, before everything else that is under way.
 
         :param late: seconds until it is sent again.
         """
-        self.held = False
-        waiting, self._waiting = self._waiting, []
-        for data, job in waiting:
-            self._schedule(job, len(data), late)
+
+        def let_go(holds: int = self._holds) -> None:
+            if holds == self._holds:
+                self.held = False
+                for _ in range(self._overdue):
+                    self._overdue -= 1
+                    self._queue.popleft()[1]()
+
+        self._at(late, let_go)
 
     def _closed(self) -> None:
-        if self.held:
-            self._waiting.append((b"", self._closed))
-        elif not self.link.broken and not self.swallows:
+        if not self.link.broken and not self.swallows:
             self.link.network.events.note(f"{self.name} ends")
             self._end()
 
     def _deliver(self, data: bytes) -> None:
-        if self.held:
-            if not self._forgets:
-                self._waiting.append((data, lambda: self._deliver(data)))
-            return
         self.under_way -= len(data)
         if self.under_way < _WINDOW:
             self.room.set()
@@ -332,7 +358,8 @@ class Network:
     def divide(self, client: str, server: str) -> None:
         self.divided.add((client, server))
         for link in self.between(client, server):
-            link.up.held = link.down.held = True
+            link.up.hold()
+            link.down.hold()
 
     def join(self, client: str, server: str, late: float = 0.0) -> None:
         """Two hosts reach each other again; what was held is sent again after some seconds at most."""
