@@ -38,16 +38,15 @@ else:
         if name in ("errors", "metrics"):
             return import_module(f"{__name__}.{name}")
         if name[:1].isupper() or name in ("open_client", "__all__"):
-            found = globals()
+            found, public = globals(), []
             for module in ("_values", "_names"):
                 names = vars(import_module(f"{__name__}.{module}"))
                 found.update({each: names[each] for each in names["__all__"]})
                 if name in found:
                     return found[name]
+                public += names["__all__"]
+            found["__all__"] = sorted(public)
             if name == "__all__":
-                from pravega_wire import _names, _values
-
-                found[name] = sorted({*_values.__all__, *_names.__all__})
                 return found[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -22,6 +22,8 @@ except ImportError as error:
         "pip install 'pravega-wire[spark]'"
     ) from error
 
+from spark_adapter.versions import HAS_DATA_SOURCES, needs_data_sources
+
 if TYPE_CHECKING:
     from spark_adapter.bounded import EVENT_SCHEMA, read_df, read_rdd, register
     from spark_adapter.datasource import PravegaDataSource
@@ -62,7 +64,7 @@ __all__ = [
     "register",
 ]
 
-if TYPE_CHECKING or find_spec("pyspark.sql.datasource") is not None:
+if TYPE_CHECKING or HAS_DATA_SOURCES:
     __all__ += ["PravegaDataSource"]
 
 
@@ -70,7 +72,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "PravegaDataSource":
-        import_module(f"{__name__}.versions").needs_data_sources(name)
+        needs_data_sources(name)
     found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return found
 

@@ -70,7 +70,8 @@ class Cuts(Writers):
         self.seen: list[tuple[_Taken, _Taken, Keys]] = []
         self.truncates = self.random.random() < 0.4
         self.truncated: list[_Taken] = []
-        self.followed: list[list[bytes]] = []
+        self.followed: list[bytes] = []
+        self.rest: StreamCut | str = "earliest"
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -79,8 +80,7 @@ class Cuts(Writers):
             for _ in range(self.random.randint(1, 2)):
                 nursery.start_soon(self.keep_alive, "reader", self.read)
             if not self.truncates:
-                self.followed.append([])
-                nursery.start_soon(self.follow, self.followed[-1])
+                nursery.start_soon(self.follow)
             maybe_scale(self, nursery, STREAM)
 
     # --- what readers do ----------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Cuts(Writers):
         self, client: PravegaClient, start: StreamCut | str, end: StreamCut | str, way: int = 0
     ) -> Keys | None:
         """Read in one of several ways; None if the data was truncated."""
-        found: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        found: list[bytes] = []
         try:
             if way == 0:
                 readers = [client.read_events(STREAM, start, end)]
@@ -148,33 +148,29 @@ class Cuts(Writers):
             for reader in readers:
                 async with reader:
                     async for batch in reader:
-                        for event in batch:
-                            found[_key_of(event)].append(bytes(event))
+                        found.extend(bytes(event) for event in batch)
         except DataLossError as error:
             if not self.truncated:
                 raise Failure(f"nothing was truncated, but a reader was told: {error}") from error
             return None
-        return dict(found)
+        return _by_key(found)
 
-    async def follow(self, events: list[bytes]) -> None:
+    async def follow(self) -> None:
         """Processes that follow the stream one after the other; each goes on after the last one's events."""
-        place: StreamCut | str = "earliest"
 
         async def life(process: Process) -> None:
-            nonlocal place
             async with process.client() as client:
                 while not self.world.quiet:
                     with self.world.bearing():
-                        async with client.follow_events(STREAM, place) as reader:
+                        async with client.follow_events(STREAM, self.rest) as reader:
                             # Once it is quiet, writers may still write; check() reads what is left.
                             while not self.world.quiet:
                                 event = await reader.read_event(timeout=self.world.seconds * 0.02)
                                 if event is not None and not process.dead:
-                                    events.append(bytes(event.value))
-                                    place = reader.cut
+                                    self.followed.append(bytes(event.value))
+                                    self.rest = reader.cut
 
         await self.keep_alive("follower", life)
-        self.rest = place
 
     # --- what must hold -------------------------------------------------------------------------------
 
@@ -182,7 +178,7 @@ class Cuts(Writers):
         everything = await stored_events(client, STREAM)
         if not self.truncated:
             self.history.check(everything)
-        left = {event for segment in everything for event in segment}
+        whole = _by_key(event for segment in everything for event in segment)
         for first, second, found in self.seen:
             now = await self.between(client, first.cut, second.cut)
             if now is not None and now != found:
@@ -191,19 +187,19 @@ class Cuts(Writers):
                     f"and now there are {_size(now)}"
                 )
         for each in self.random.sample(self.taken, min(len(self.taken), 5)):
-            await self.check_cut(client, each, left)
-        for followed in self.followed:
+            await self.check_cut(client, each, whole)
+        if not self.truncates:
             async for batch in client.read_events(STREAM, self.rest):
-                followed.extend(bytes(event) for event in batch)
-            if _by_key(followed) != _by_key(event for segment in everything for event in segment):
-                raise Failure(f"followers got {len(followed)} events, and {len(left)} are stored")
+                self.followed.extend(bytes(event) for event in batch)
+            if _by_key(self.followed) != whole:
+                raise Failure(f"followers got {len(self.followed)} events, and {_size(whole)} are stored")
 
-    async def check_cut(self, client: PravegaClient, taken: _Taken, left: set[bytes]) -> None:
+    async def check_cut(self, client: PravegaClient, taken: _Taken, whole: Keys) -> None:
         """A tail is after all that was stored before its call, and before what was written after it."""
         found = await self.between(client, taken.cut, "latest")
         if found is None:
             return
-        after = {event for events in found.values() for event in events}
+        left, after = ({event for events in each.values() for event in events} for each in (whole, found))
         late = after.intersection(self.history.stored[: taken.stored])
         if late:
             raise Failure(f"{len(late)} events were acknowledged before the tail {taken.cut} was asked for")
@@ -212,19 +208,15 @@ class Cuts(Writers):
             raise Failure(f"{len(early)} events were written after the tail {taken.cut} was known")
         if not self.truncated:
             before = await self.between(client, "earliest", taken.cut)
-            both = _joined(before or {}, found)
-            if both != await self.between(client, "earliest", "latest"):
+            if _joined(before or {}, found) != whole:
                 raise Failure(f"what is before and after the cut {taken.cut} is not the whole stream")
-
-
-def _key_of(event: bytes | memoryview) -> bytes:
-    return b"|".join(bytes(event).split(b"|", 2)[:2])
 
 
 def _by_key(events: Iterable[bytes]) -> Keys:
     found: defaultdict[bytes, list[bytes]] = defaultdict(list)
     for event in events:
-        found[_key_of(event)].append(event)
+        writer, key, _ = event.split(b"|", 2)
+        found[writer + b"|" + key].append(event)
     return dict(found)
 
 
