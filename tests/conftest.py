@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import TYPE_CHECKING
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -49,6 +51,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         needed, feature = marker.args
         if version and numbers(version) < numbers(needed):
             pytest.skip(f"Pravega {version} lacks what {needed} has: {feature}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``, one process gets all files that use a cluster, whose servers need a tenth
+    of a core even when idle."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneCluster(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "with a cluster" if uses_cluster(config.rootpath / file) else file
+
+    return OneCluster(config, log)
+
+
+@cache
+def uses_cluster(file: Path) -> bool:
+    """Whether a file of tests takes the session's cluster."""
+    return "pravega_cluster" in file.read_text(encoding="utf-8")
 
 
 def numbers(version: str) -> list[int]:
