@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -13,15 +12,12 @@ import trio
 from pravega_wire.errors import DataLossError, InvalidStreamCutError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.values.types import StreamCut
-from tests.simulation.events import History, limited_to, maybe_scale, stored_events
+from tests.simulation.events import Followers, History, Keys, by_key, limited_to, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, World
 from tests.simulation.writers import STREAM, Writers
 
 _MOST_READS = 10
-
-Keys = dict[bytes, list[bytes]]
-"""Events by writer and key, in the order in which they were read."""
 
 
 class _Recorded(History):
@@ -70,8 +66,7 @@ class Cuts(Writers):
         self.seen: list[tuple[_Taken, _Taken, Keys]] = []
         self.truncates = self.random.random() < 0.4
         self.truncated: list[_Taken] = []
-        self.followed: list[bytes] = []
-        self.rest: StreamCut | str = "earliest"
+        self.followers = Followers(self, STREAM)
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -80,7 +75,7 @@ class Cuts(Writers):
             for _ in range(self.random.randint(1, 2)):
                 nursery.start_soon(self.keep_alive, "reader", self.read)
             if not self.truncates:
-                nursery.start_soon(self.follow)
+                nursery.start_soon(self.followers.run)
             maybe_scale(self, nursery, STREAM)
 
     # --- what readers do ----------------------------------------------------------------------------
@@ -153,24 +148,7 @@ class Cuts(Writers):
             if not self.truncated:
                 raise Failure(f"nothing was truncated, but a reader was told: {error}") from error
             return None
-        return _by_key(found)
-
-    async def follow(self) -> None:
-        """Processes that follow the stream one after the other; each goes on after the last one's events."""
-
-        async def life(process: Process) -> None:
-            async with process.client() as client:
-                while not self.world.quiet:
-                    with self.world.bearing():
-                        async with client.follow_events(STREAM, self.rest) as reader:
-                            # Once it is quiet, writers may still write; check() reads what is left.
-                            while not self.world.quiet:
-                                event = await reader.read_event(timeout=self.world.seconds * 0.02)
-                                if event is not None and not process.dead:
-                                    self.followed.append(bytes(event.value))
-                                    self.rest = reader.cut
-
-        await self.keep_alive("follower", life)
+        return by_key(found)
 
     # --- what must hold -------------------------------------------------------------------------------
 
@@ -178,7 +156,7 @@ class Cuts(Writers):
         everything = await stored_events(client, STREAM)
         if not self.truncated:
             self.history.check(everything)
-        whole = _by_key(event for segment in everything for event in segment)
+        whole = by_key(event for segment in everything for event in segment)
         for first, second, found in self.seen:
             now = await self.between(client, first.cut, second.cut)
             if now is not None and now != found:
@@ -189,10 +167,7 @@ class Cuts(Writers):
         for each in self.random.sample(self.taken, min(len(self.taken), 5)):
             await self.check_cut(client, each, whole)
         if not self.truncates:
-            async for batch in client.read_events(STREAM, self.rest):
-                self.followed.extend(bytes(event) for event in batch)
-            if _by_key(self.followed) != whole:
-                raise Failure(f"followers got {len(self.followed)} events, and {_size(whole)} are stored")
+            await self.followers.finish(client)
 
     async def check_cut(self, client: PravegaClient, taken: _Taken, whole: Keys) -> None:
         """A tail is after all that was stored before its call, and before what was written after it."""
@@ -210,14 +185,6 @@ class Cuts(Writers):
             before = await self.between(client, "earliest", taken.cut)
             if _joined(before or {}, found) != whole:
                 raise Failure(f"what is before and after the cut {taken.cut} is not the whole stream")
-
-
-def _by_key(events: Iterable[bytes]) -> Keys:
-    found: defaultdict[bytes, list[bytes]] = defaultdict(list)
-    for event in events:
-        writer, key, _ = event.split(b"|", 2)
-        found[writer + b"|" + key].append(event)
-    return dict(found)
 
 
 def _joined(first: Keys, second: Keys) -> Keys:

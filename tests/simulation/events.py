@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -12,11 +12,17 @@ import trio
 from pravega_wire.errors import ScaleConflictError
 from pravega_wire.protocol.group_state import segment_id_of
 from pravega_wire.stream.client import PravegaClient
+from pravega_wire.values.positions import EventPointer
+from pravega_wire.values.types import StreamCut
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, Workload, World
 
 GRACE = 2.5
 """Seconds by which a call may exceed its limit: what it leaves under a shield has one more second."""
+
+
+Keys = dict[bytes, list[bytes]]
+"""Events by writer and key, in the order in which they were read."""
 
 
 @dataclass
@@ -118,6 +124,70 @@ async def stored_events(client: PravegaClient, stream: str) -> list[list[bytes]]
         async for batch in reader:
             found.setdefault(segment_id_of(batch.segment), []).extend(bytes(event) for event in batch)
     return [found[each] for each in sorted(found)]
+
+
+def by_key(events: Iterable[bytes]) -> Keys:
+    """Sort events of the form ``writer|key|number`` by writer and key, each in the order it has here."""
+    found: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    for event in events:
+        writer, key, _ = event.split(b"|", 2)
+        found[writer + b"|" + key].append(event)
+    return dict(found)
+
+
+class Followers:
+    """Processes that follow a stream one after the other; each goes on after the last one's events.
+
+    :param seen: called with each event when it is read.
+    :ivar events: what they have read, in order.
+    :ivar places: what was found at each place.
+    """
+
+    def __init__(
+        self, workload: Workload, stream: str, seen: Callable[[bytes], None] = lambda event: None
+    ) -> None:
+        self.events: list[bytes] = []
+        self.places: dict[EventPointer, bytes] = {}
+        self._workload = workload
+        self._stream = stream
+        self._seen = seen
+        self._rest: StreamCut | str = "earliest"
+
+    async def run(self) -> None:
+        """Follow until the world is quiet. What is written after that, :meth:`finish` reads."""
+        await self._workload.keep_alive("follower", self._live)
+
+    async def _live(self, process: Process) -> None:
+        world = process.world
+        async with process.client() as client:
+            while not world.quiet:
+                with world.bearing():
+                    async with client.follow_events(self._stream, self._rest) as reader:
+                        while not world.quiet:
+                            event = await reader.read_event(timeout=world.seconds * 0.02)
+                            if event is not None and not process.dead:
+                                self.places[event.pointer] = bytes(event.value)
+                                self.events.append(bytes(event.value))
+                                self._rest = reader.cut
+                                self._seen(bytes(event.value))
+
+    async def finish(self, client: PravegaClient) -> None:
+        """Read the rest, and compare with what is stored.
+
+        :raises Failure: an event was missed, read twice, or read in another order of its key; or there is
+            another one at its place now.
+        """
+        async for batch in client.read_events(self._stream, self._rest):
+            self.events.extend(bytes(event) for event in batch)
+        stored = []
+        async for batch in client.read_events(self._stream):
+            for place, event in zip(batch.pointers(), batch, strict=True):
+                before = self.places.get(place, event)
+                if before != event:
+                    raise Failure(f"{place}: followers found {_shown([before])}, and now {_shown([event])}")
+                stored.append(bytes(event))
+        if by_key(self.events) != by_key(stored):
+            raise Failure(f"followers got {len(self.events)} events, and {len(stored)} are stored")
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from pravega_wire.segment import table
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.table import Change, Next, Progress, TableSegment
-from pravega_wire.stream import batch, routing
+from pravega_wire.stream import batch, routing, transaction
 from pravega_wire.stream.byte_stream import ByteStreamReader
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.follow import StreamFollower
@@ -178,6 +178,13 @@ def _unflushed() -> Iterator[None]:
         await trio.lowlevel.checkpoint()
 
     with patch.object(Transaction, "flush", flush):
+        yield
+
+
+@tooth("written beside the transaction", ("transactions",), (1, 2, 3))
+def _beside() -> Iterator[None]:
+    """What is written into a transaction is in the stream at once, whatever becomes of it."""
+    with patch.object(transaction, "transaction_segment_name", lambda parent, suffix: parent):
         yield
 
 

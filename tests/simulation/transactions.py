@@ -14,7 +14,7 @@ from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import TransactionError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.transaction import Transaction
-from tests.simulation.events import limited_to, maybe_scale, stored_events
+from tests.simulation.events import Followers, limited_to, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, Workload, World
 
@@ -46,6 +46,7 @@ class Transactions(Workload):
         super().__init__(world)
         self.written: dict[UUID, Written] = {}
         self.left: list[UUID] = []
+        self.followers = Followers(self, STREAM, self.seen)
 
     async def prepare(self, client: PravegaClient) -> None:
         await client.create_stream(STREAM, self.random.randint(1, 3))
@@ -54,6 +55,7 @@ class Transactions(Workload):
         async with trio.open_nursery() as nursery:
             for _ in range(self.random.randint(1, 3)):
                 nursery.start_soon(self.keep_alive, "writer", self.write)
+            nursery.start_soon(self.followers.run)
             maybe_scale(self, nursery, STREAM)
 
     async def write(self, process: Process) -> None:
@@ -141,6 +143,13 @@ class Transactions(Workload):
             )
         written.outcome = outcome
 
+    def seen(self, event: bytes) -> None:
+        """An event is read: its transaction was to be committed by then, and has not ended otherwise."""
+        written = self.written[UUID(event[:32].decode())]
+        if not written.committing or written.outcome == "aborted":
+            state = written.outcome or "open"
+            self.world.problem(f"a follower read {event[:40].decode()} of a transaction that is {state}")
+
     async def check(self, client: PravegaClient) -> None:
         # Leases end what was left, and what was asked for is carried out.
         await trio.sleep(3 * _LEASE + 20)
@@ -151,6 +160,7 @@ class Transactions(Workload):
         for segment in await stored_events(client, STREAM):
             for event in segment:
                 found.setdefault(event[:32].decode(), []).append(event)
+        await self.followers.finish(client)
         for txn_id, written in self.written.items():
             events = found.pop(txn_id.hex, [])
             if events and written.outcome == "aborted":
