@@ -658,8 +658,7 @@ def test_ctrl_c_while_input_is_awaited(wire: Wire) -> None:
     assert (out, error) == (b"", b"interrupted\n")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
-def test_what_is_terminated_leaves_nothing_behind(wire: Wire, ending: signal.Signals) -> None:
+def test_what_is_terminated_leaves_nothing_behind(wire: Wire) -> None:
     wire("stream", "create", "t")
     wire("append", "t", given=b"one\ntwo\n")
     reader = started(wire, "read", "t", "--group", "g", "--follow")
@@ -669,9 +668,10 @@ def test_what_is_terminated_leaves_nothing_behind(wire: Wire, ending: signal.Sig
     writer = started(wire, "append", "t", "--transaction", stdin=subprocess.PIPE)
     while not wire.json("txn", "list", "t"):
         pass
-    for each in (reader, writer):
+    endings = {reader: signal.SIGTERM, writer: signal.SIGHUP}
+    for each, ending in endings.items():
         each.send_signal(ending)
-    for each in (reader, writer):
+    for each, ending in endings.items():
         out, error = each.communicate(timeout=SECONDS)
         assert (each.returncode, out) == (128 + ending, b"")
         assert error.endswith(b"terminated\n")
