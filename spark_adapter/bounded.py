@@ -71,6 +71,7 @@ def read_rdd(
     on_truncated: OnTruncated = ...,
     max_partition_bytes: int | None = ...,
     min_partitions: int | None = ...,
+    limit: int | None = ...,
 ) -> RDD[bytes]: ...
 
 
@@ -86,6 +87,7 @@ def read_rdd(
     on_truncated: OnTruncated = ...,
     max_partition_bytes: int | None = ...,
     min_partitions: int | None = ...,
+    limit: int | None = ...,
 ) -> RDD[T]: ...
 
 
@@ -100,6 +102,7 @@ def read_rdd(
     on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
+    limit: int | None = None,
 ) -> RDD[Any]:
     """Return the events between two stream cuts as an RDD, with one partition for each segment range.
 
@@ -134,6 +137,8 @@ def read_rdd(
     :param min_partitions: split the largest ranges, between events, until there are at least this many
         partitions, or one for each event. Useful if some segments have much more data than others. Costs one
         pass over the ranges that are split.
+    :param limit: read at most this many events: the first ones, in the order of partitions. The driver finds
+        now where they end, by their headers, and plans no more than the ranges that hold them.
     :raises DataLossError: data between the cuts was truncated, and ``on_truncated`` is ``"raise"``. It is
         raised by this call, or by a task.
     :raises InvalidStreamCutError: a cut belongs to another stream, or is beyond its end.
@@ -152,6 +157,7 @@ def read_rdd(
             on_truncated=on_truncated,
             max_partition_bytes=max_partition_bytes,
             min_partitions=min_partitions,
+            limit=limit,
         )
     read = _ReadEvents(config, deserializer, skip_lost=on_truncated == "skip_to_head")
     return sc.parallelize(ranges, max(1, len(ranges))).mapPartitions(read)
@@ -229,8 +235,7 @@ def read_df(
     :param columns: the columns to read, in this order: names, or one text with names separated by commas.
         Spark does not leave out unused columns automatically, and ``columns="event"`` is much faster than all
         columns.
-    :param limit: read at most this many events: the first ones, in the order of partitions. The driver finds
-        now where they end, by their headers, and plans no more than the ranges that hold them.
+    :param limit: as for :func:`read_rdd`.
     :raises DataLossError: as for :func:`read_rdd`.
     :raises InvalidStreamCutError: as for :func:`read_rdd`.
     :raises InvalidArgumentError: there is no such column, or an argument is not valid.

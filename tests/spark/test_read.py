@@ -198,6 +198,7 @@ def test_a_limit_reads_the_first_events(spark: SparkSession, config: PravegaConf
         assert [row.event for row in frame.collect()] == whole[:limit]
         # No task for what comes after.
         assert limit > 1 or frame.rdd.getNumPartitions() == 1
+        assert read_rdd(spark.sparkContext, config, written.name, limit=limit).collect() == whole[:limit]
     named = spark.read.format("pravega").option("controller", config.controller_uri)
     named = named.option("stream", f"spark/{written.name}").option("limit", 1500)
     divided = named.option("max_partition_bytes", "2k").load()
