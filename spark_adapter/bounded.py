@@ -70,6 +70,7 @@ def read_rdd(
     *,
     on_truncated: OnTruncated = ...,
     max_partition_bytes: int | None = ...,
+    max_partition_events: int | None = ...,
     min_partitions: int | None = ...,
     limit: int | None = ...,
 ) -> RDD[bytes]: ...
@@ -86,6 +87,7 @@ def read_rdd(
     *,
     on_truncated: OnTruncated = ...,
     max_partition_bytes: int | None = ...,
+    max_partition_events: int | None = ...,
     min_partitions: int | None = ...,
     limit: int | None = ...,
 ) -> RDD[T]: ...
@@ -101,6 +103,7 @@ def read_rdd(
     *,
     on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
+    max_partition_events: int | None = None,
     min_partitions: int | None = None,
     limit: int | None = None,
 ) -> RDD[Any]:
@@ -134,6 +137,8 @@ def read_rdd(
         that several workers can read it; a single larger event is a partition of its own. The driver finds
         the boundaries now, like :meth:`PravegaClient.split_range` and at the same cost: one pass over the
         data.
+    :param max_partition_events: split the data of each segment into partitions of at most this many events,
+        with another pass over the data.
     :param min_partitions: split the largest ranges, between events, until there are at least this many
         partitions, or one for each event. Useful if some segments have much more data than others. Costs one
         pass over the ranges that are split.
@@ -156,6 +161,7 @@ def read_rdd(
             end,
             on_truncated=on_truncated,
             max_partition_bytes=max_partition_bytes,
+            max_partition_events=max_partition_events,
             min_partitions=min_partitions,
             limit=limit,
         )
@@ -203,6 +209,7 @@ def read_df(
     *,
     on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
+    max_partition_events: int | None = None,
     min_partitions: int | None = None,
     columns: Iterable[str] | str | None = None,
     limit: int | None = None,
@@ -231,6 +238,7 @@ def read_df(
     :param end: as for :func:`read_rdd`.
     :param on_truncated: as for :func:`read_rdd`.
     :param max_partition_bytes: as for :func:`read_rdd`.
+    :param max_partition_events: as for :func:`read_rdd`.
     :param min_partitions: as for :func:`read_rdd`.
     :param columns: the columns to read, in this order: names, or one text with names separated by commas.
         Spark does not leave out unused columns automatically, and ``columns="event"`` is much faster than all
@@ -258,6 +266,7 @@ def read_df(
             end,
             on_truncated=on_truncated,
             max_partition_bytes=max_partition_bytes,
+            max_partition_events=max_partition_events,
             min_partitions=min_partitions,
             limit=limit,
         )

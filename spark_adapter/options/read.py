@@ -205,6 +205,14 @@ OPTIONS = (
         uses=READS,
     ),
     Option(
+        "max_partition_events",
+        "(no limit)",
+        "split the data of each segment into partitions of at most this many events; costs one pass over the "
+        "data on the driver",
+        ("maxRecordsPerPartition",),
+        uses=READS,
+    ),
+    Option(
         "min_partitions",
         "(one for each segment)",
         "split the largest ranges, between events, until there are at least this many partitions (at most "
@@ -504,6 +512,7 @@ class ReadOptions:
     :ivar discovery_interval: seconds between searches for new streams.
     :ivar min_partitions: smallest number of partitions, if there are enough events; None for any number.
     :ivar limit: largest number of events of a batch read; None for all.
+    :ivar max_partition_events: largest number of events in a partition; None for any number.
     """
 
     config: PravegaConfig
@@ -522,6 +531,7 @@ class ReadOptions:
     discovery_interval: float = 60.0
     min_partitions: int | None = None
     limit: int | None = None
+    max_partition_events: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use = "read") -> Self:
@@ -587,6 +597,7 @@ class ReadOptions:
             60.0 if interval is None else interval,
             count("min_partitions", given.get("min_partitions"), highest=MOST_PARTITIONS),
             count("limit", given.get("limit")),
+            count("max_partition_events", given.get("max_partition_events")),
         )
 
 

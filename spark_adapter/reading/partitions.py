@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def ranges_to_read(
     *,
     on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
+    max_partition_events: int | None = None,
     min_partitions: int | None = None,
     limit: int | None = None,
 ) -> list[SegmentRange]:
@@ -42,6 +44,7 @@ def ranges_to_read(
     :param end: where to end.
     :param on_truncated: what to do if data was truncated.
     :param max_partition_bytes: split larger ranges; see :meth:`PravegaClient.segment_ranges`.
+    :param max_partition_events: split ranges with more events.
     :param min_partitions: split the largest ranges, between events, until there are at least this many, if
         there are enough events. This costs one pass over each range that is split, and another one over
         ranges that are split further because the largest hold only a few events.
@@ -53,13 +56,15 @@ def ranges_to_read(
     check_partitions(min_partitions)
     if max_partition_bytes is not None:
         check_bytes("max_partition_bytes", max_partition_bytes)
+    if max_partition_events is not None:
+        check_count("max_partition_events", max_partition_events)
     if limit is not None:
         check_count("limit", limit)
     size = max_partition_bytes if limit is None else None
     ranges = client.segment_ranges(stream, start, end, on_truncated=on_truncated, max_range_bytes=size)
     if limit is not None:
         ranges = limited(client, ranges, limit, max_partition_bytes)
-    return divided(client, ranges, min_partitions)
+    return divided(client, ranges, min_partitions, max_partition_events)
 
 
 def limited(
@@ -102,10 +107,16 @@ def check_partitions(min_partitions: int | None) -> None:
 
 
 def divided(
-    client: PravegaClient, ranges: Sequence[SegmentRange], min_partitions: int | None
+    client: PravegaClient,
+    ranges: Sequence[SegmentRange],
+    min_partitions: int | None,
+    max_partition_events: int | None,
 ) -> list[SegmentRange]:
-    """Split the largest ranges until there are ``min_partitions``; see :func:`ranges_to_read`."""
+    """Split ranges with more than ``max_partition_events``, then the largest ones until there are
+    ``min_partitions``; see :func:`ranges_to_read`."""
     found = list(ranges)
+    if max_partition_events is not None:
+        found = _with_at_most(client, found, max_partition_events)
     if min_partitions is None:
         return found
     # There cannot be more pieces than events, and each of those has a header.
@@ -130,6 +141,21 @@ def divided(
             parts += cut
         found = parts
     return found
+
+
+def _with_at_most(client: PravegaClient, ranges: list[SegmentRange], events: int) -> list[SegmentRange]:
+    parts: list[list[SegmentRange]] = [[] for _ in ranges]
+    # What is left of each range, by its number. All are searched at once, for one part each.
+    rest = dict(enumerate(ranges))
+    while rest:
+        answers = client.leading_parts([(each, None, events) for each in rest.values()])
+        for (number, each), part in zip(list(rest.items()), answers, strict=True):
+            parts[number].append(part.range)
+            if part.range.end_offset < each.end_offset:
+                rest[number] = replace(each, start_offset=part.range.end_offset)
+            else:
+                del rest[number]
+    return [each for some in parts for each in some]
 
 
 def pieces_for(lengths: Sequence[int], wanted: int) -> list[int]:

@@ -99,7 +99,8 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
 
     for _ in range(_PLANS - 1):
         try:
-            return divided(client, parts(options.max_partition_bytes), options.min_partitions)
+            found = parts(options.max_partition_bytes)
+            return divided(client, found, options.min_partitions, options.max_partition_events)
         except DataLossError as error:
             if options.fail_on_data_loss:
                 raise
@@ -673,7 +674,7 @@ class StreamPlanner:
         limit = self.options.max_partition_bytes
         if limit is not None:
             ranges = [piece for each in ranges for piece in client.split_range(each, limit)]
-        return divided(client, ranges, self.options.min_partitions)
+        return divided(client, ranges, self.options.min_partitions, self.options.max_partition_events)
 
 
 def _lost(stream: ScopedStream, error: DataLossError) -> DataLossError:

@@ -351,6 +351,9 @@ def test_one_segment_gives_several_partitions_that_are_the_whole_in_order(
     assert len(parts) > 8
     assert all(sum(len(each) + 8 for each in part) <= limit or len(part) == 1 for part in parts)
     assert sum(len(part) == 1 for part in parts) == 1
+    counted = read_rdd(spark.sparkContext, config, name, max_partition_events=3000).glom().collect()
+    assert [len(part) for part in counted] == [3000, 3000, 2001]
+    assert sum(counted, []) == events  # noqa: RUF017
     whole = read_df(spark, config, name)
     split = read_df(spark, config, name, max_partition_bytes=limit)
     register(spark)

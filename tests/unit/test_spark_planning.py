@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import cast
 
@@ -13,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from pravega_wire import ScopedStream, SegmentRange
 from pravega_wire.sync import PravegaClient
-from pravega_wire.values.boundaries import BoundaryIndex
+from pravega_wire.values.boundaries import BoundaryIndex, LeadingPart
 from spark_adapter.reading.partitions import cut_at, divided, pieces_for
 
 
@@ -89,8 +90,18 @@ class Segments:
             part.stream, part.segment_id, part.start_offset, part.end_offset, spacing, tuple(marks)
         )
 
-    def divided(self, wanted: int) -> list[SegmentRange]:
-        return divided(cast("PravegaClient", self), self.ranges(), wanted)
+    def leading_parts(self, asked: list[tuple[SegmentRange, int | None, int | None]]) -> list[LeadingPart]:
+        found = []
+        for part, _, events in asked:
+            assert events is not None
+            bounds = self.bounds[part.segment_id]
+            begin, end = bounds.index(part.start_offset), bounds.index(part.end_offset)
+            count = min(events, end - begin)
+            found.append(LeadingPart(replace(part, end_offset=bounds[begin + count]), count, None))
+        return found
+
+    def divided(self, wanted: int | None, events: int | None = None) -> list[SegmentRange]:
+        return divided(cast("PravegaClient", self), self.ranges(), wanted, events)
 
 
 SIZES = st.lists(st.integers(8, 60) | st.integers(500, 5000), max_size=12)
@@ -108,6 +119,18 @@ def test_there_are_partitions_enough_if_there_are_events(sizes: list[list[int]],
         assert (parts[0].start_offset, parts[-1].end_offset) == (0, bounds[-1])
         assert all(low.end_offset == high.start_offset for low, high in pairwise(parts))
         assert {each.start_offset for each in parts} <= set(bounds)
+
+
+@given(st.lists(SIZES, max_size=5), st.integers(1, 5))
+def test_no_partition_has_more_events(sizes: list[list[int]], most: int) -> None:
+    segments = Segments(*sizes)
+    found = segments.divided(None, most)
+    for whole, bounds in zip(segments.ranges(), segments.bounds, strict=True):
+        parts = [each for each in found if each.segment_id == whole.segment_id]
+        assert all(low.end_offset == high.start_offset for low, high in pairwise(parts))
+        counts = [bounds.index(each.end_offset) - bounds.index(each.start_offset) for each in parts]
+        full, rest = divmod(len(bounds) - 1, most)
+        assert counts == ([most] * full + [rest] * (rest > 0) or [0])
 
 
 def test_what_large_events_cannot_take_goes_to_the_others() -> None:
