@@ -7,7 +7,7 @@ many new ones to take instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.controller.client import open_controller
-from pravega_wire.testing import PravegaServer
+from pravega_wire.testing import PravegaServer, standalone
 from tests.comparing import Channel, Memory, StoreLink, open_channel
 from tests.integration import controller_programs, store_programs
 from tests.integration.controller_programs import NeverAnsweredError, StreamRun
@@ -28,6 +28,15 @@ pytestmark = pytest.mark.real_server("the server in memory is compared with it")
 STEPS = 16
 TOGETHER = 64
 """Programs of a kind that are run at the same time; a server takes that many without being late."""
+
+
+@pytest.fixture(scope="module")
+def pravega_server() -> Iterator[PravegaServer]:
+    """A server for this module: once it has run the programs, a real one uses most of a core even when idle,
+    because its storage writer never finishes."""
+    with standalone(kind="jars", memory="2g", cache_bytes=256 << 20) as server:
+        yield server
+
 
 Program = list[tuple[Any, int]]
 Begin = Callable[[StoreLink, Channel], Awaitable[Run]]
