@@ -99,7 +99,7 @@ def archive_stream(
         if manifest.complete:
             return manifest
         left = parts.left_to_write(folder, manifest)
-        tasks = divided(client, left, min_partitions, None)
+        tasks = divided(client, left, min_partitions)
         _run(
             spark, tasks, _WriteRange(config, folder, _without_files(manifest), observer), "archiving", folder
         )

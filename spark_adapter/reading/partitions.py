@@ -110,7 +110,7 @@ def divided(
     client: PravegaClient,
     ranges: Sequence[SegmentRange],
     min_partitions: int | None,
-    max_partition_events: int | None,
+    max_partition_events: int | None = None,
 ) -> list[SegmentRange]:
     """Split ranges with more than ``max_partition_events``, then the largest ones until there are
     ``min_partitions``; see :func:`ranges_to_read`."""

@@ -185,8 +185,8 @@ def test_backlog_is_what_the_limit_has_left(
     pairs = append(client, stream, "c", 20, 92)
     query.restart(max_partition_bytes="1k", max_partition_events=3)
     check(query.run(), pairs)
-    found = [len(list(parts)) for parts in query.batches[-2:]]
-    assert found == [4, 4], "ten events, three to a partition, of two segments"
+    # Ten events of two segments, three to a partition.
+    assert [len(parts) for parts in query.batches[-2:]] == [4, 4]
 
 
 def test_one_large_event_goes_alone(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
