@@ -171,15 +171,15 @@ class Followers:
                                 self._rest = reader.cut
                                 self._seen(bytes(event.value))
 
-    async def finish(self, client: PravegaClient) -> None:
-        """Read the rest, and compare with what is stored.
+    async def finish(self, client: PravegaClient) -> list[bytes]:
+        """Read the rest, compare with what is stored, and return that.
 
         :raises Failure: an event was missed, read twice, or read in another order of its key; or there is
             another one at its place now.
         """
         async for batch in client.read_events(self._stream, self._rest):
             self.events.extend(bytes(event) for event in batch)
-        stored = []
+        stored: list[bytes] = []
         async for batch in client.read_events(self._stream):
             for place, event in zip(batch.pointers(), batch, strict=True):
                 before = self.places.get(place, event)
@@ -188,6 +188,7 @@ class Followers:
                 stored.append(bytes(event))
         if by_key(self.events) != by_key(stored):
             raise Failure(f"followers got {len(self.events)} events, and {len(stored)} are stored")
+        return stored
 
 
 @asynccontextmanager

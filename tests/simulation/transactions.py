@@ -14,7 +14,7 @@ from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import TransactionError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.transaction import Transaction
-from tests.simulation.events import Followers, limited_to, maybe_scale, stored_events
+from tests.simulation.events import Followers, limited_to, maybe_scale
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, Workload, World
 
@@ -157,10 +157,8 @@ class Transactions(Workload):
         if left:
             raise Failure(f"transactions are open for ever: {left}")
         found: dict[str, list[bytes]] = {}
-        for segment in await stored_events(client, STREAM):
-            for event in segment:
-                found.setdefault(event[:32].decode(), []).append(event)
-        await self.followers.finish(client)
+        for event in await self.followers.finish(client):
+            found.setdefault(event[:32].decode(), []).append(event)
         for txn_id, written in self.written.items():
             events = found.pop(txn_id.hex, [])
             if events and written.outcome == "aborted":
