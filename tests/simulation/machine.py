@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -133,6 +134,19 @@ class Interruptions(trio.abc.Instrument):
                 found[1].cancel()
 
 
+class _OfThisThread:
+    """The seed's randomness for the thread that made it; the loops of other threads draw from their own."""
+
+    def __init__(self, seed: str) -> None:
+        self._thread = threading.get_ident()
+        self._seeded = random.Random(seed)
+        self._others = random.Random()
+
+    def __getattr__(self, name: str) -> object:
+        here = threading.get_ident() == self._thread
+        return getattr(self._seeded if here else self._others, name)
+
+
 def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> None:
     """Run ``main`` in an order of tasks that is drawn from the seed.
 
@@ -159,7 +173,7 @@ def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> None:
     try:
         with (
             patch.object(runner, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
-            patch.object(runner, "_r", random.Random(seed)),
+            patch.object(runner, "_r", _OfThisThread(seed)),
         ):
             trio.run(watched, clock=clock)
     finally:

@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.simulation.__main__ import told
 from tests.simulation.teeth import TEETH, planted
@@ -54,6 +56,35 @@ def test_a_seed_is_one_run(workload: str) -> None:
         runs.append([(line["seed"], line["trace"], line["failure"]) for line in lines])
     assert runs[0] == runs[1]
     assert len({trace for _, trace, _ in runs[0]}) == 2
+
+
+def test_loops_of_other_threads_do_not_change_a_run() -> None:
+    """As when tests before it have left a blocking client open."""
+
+    def run() -> str:
+        return simulate(WORKLOADS["revisions"], Settings("revisions", 7)).trace
+
+    stop, started = threading.Event(), threading.Event()
+
+    async def rest() -> None:
+        while not stop.is_set():
+            await trio.sleep(0.001)
+            started.set()
+
+    async def several() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(rest)
+
+    alone = run()
+    other = threading.Thread(target=trio.run, args=(several,))
+    other.start()
+    try:
+        assert started.wait(60)
+        assert run() == alone
+    finally:
+        stop.set()
+        other.join()
 
 
 @pytest.mark.parametrize(
