@@ -119,7 +119,7 @@ OPTIONS = (
         "start_stream_cut",
         "`earliest`",
         "where to start: `earliest`, `latest`, `unbounded`, the text of a stream cut, or [a place for each "
-        "stream](#several-streams-and-times) as JSON",
+        "stream](spark-reading.md#several-streams-and-times) as JSON",
         ("startingOffsets",),
         uses=READS,
     ),
@@ -312,7 +312,8 @@ OPTIONS = (
     Option(
         "allow_same_stream",
         "`false`",
-        "`true`: the query may write to [a stream that it reads](#a-query-that-reads-what-it-writes)",
+        "`true`: the query may write to [a stream that it "
+        "reads](spark-writing.md#a-query-that-reads-what-it-writes)",
         uses=("writeStream",),
     ),
     Option(

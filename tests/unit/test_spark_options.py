@@ -308,6 +308,8 @@ def test_the_documents_have_the_table_of_options() -> None:
     docs = Path(__file__).parents[2] / "docs"
     assert option_table(*READS) in (docs / "spark-reading.md").read_text()
     assert option_table(*WRITES) in (docs / "spark-writing.md").read_text()
+    # The reference has them too, so a link to a heading of the same page would be wrong there.
+    assert not [each.name for each in OPTIONS if "](#" in each.default + each.meaning]
 
 
 def test_an_option_of_another_place_is_refused() -> None:
