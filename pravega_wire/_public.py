@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from inspect import get_annotations
 from types import FunctionType
 from typing import Any, get_type_hints
 
@@ -40,7 +41,7 @@ def publish(
             continue
         if isinstance(value, type):
             _homes[value] = value.__module__
-            own = vars(value).get("__annotations__")
+            own = get_annotations(value)
             if own:
                 # Annotations are texts, which can be evaluated only in the module that defines the class.
                 hints = get_type_hints(value, include_extras=True)

@@ -32,7 +32,6 @@ from pravega_wire.values.positions import (
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
-    "UNBOUNDED_TEXT",
     "decode_checkpoint",
     "decode_event_pointer",
     "decode_position",
@@ -45,13 +44,8 @@ __all__ = [
     "encode_watermark",
     "read_key_range",
     "read_stream_cut",
-    "stream_cut_from_text",
-    "stream_cut_to_text",
     "write_key_range",
 ]
-
-UNBOUNDED_TEXT: Final = "UNBOUNDED"
-"""Text of the unbounded cut: the beginning or the end of the stream, wherever it is."""
 
 # Offset that Java writes for a segment that was read to its end, in maps of compact longs.
 _COMPLETED: Final = COMPACT_LONG_MAX
@@ -124,19 +118,6 @@ def read_stream_cut(source: DataReader) -> StreamCut:
     if not found:
         raise DecodeError("stream cut: the record has no revisions")
     return found[0]
-
-
-def stream_cut_to_text(cut: StreamCut | None) -> str:
-    """Return a cut's text; ``UNBOUNDED`` for None."""
-    return UNBOUNDED_TEXT if cut is None else cut.to_text()
-
-
-def stream_cut_from_text(text: str) -> StreamCut | None:
-    """Parse the text of :func:`stream_cut_to_text` or of Java's ``StreamCut.asText()``.
-
-    :raises InvalidStreamCutError: it is not the text of a stream cut.
-    """
-    return None if text == UNBOUNDED_TEXT else StreamCut.from_text(text)
 
 
 # --- positions, pointers, checkpoints -------------------------------------------------------------

@@ -9,6 +9,7 @@ import zlib
 from typing import Any, Final, Literal
 
 from pravega_wire.errors import DecodeError, InvalidArgumentError, MissingExtraError, TruncatedInputError
+from pravega_wire.values.types import gzipped
 
 __all__ = ["CODEC_NAMES", "Codec", "compress", "decompress"]
 
@@ -22,10 +23,7 @@ CODEC_NAMES: Final[dict[str, str]] = {
 }
 """The names of codecs in a registry."""
 
-# Method deflate, no flags, no time, no extra flags; unknown system, as Java writes it since version 16.
-_GZIP_HEAD: Final = bytes.fromhex("1f8b08000000000000ff")
 _GZIP_WINDOW: Final = 31  # zlib: the largest window, with gzip's header and checksum
-_RAW_WINDOW: Final = -15
 _MOST_MEMBERS: Final = 1000  # Java writes one
 
 
@@ -44,9 +42,7 @@ def codec_name(codec: object) -> str:
 def compress(name: str, data: bytes) -> bytes:
     """Return the bytes that Java's codec makes of the same data."""
     if name == CODEC_NAMES["gzip"]:
-        deflate = zlib.compressobj(wbits=_RAW_WINDOW)
-        tail = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
-        return _GZIP_HEAD + deflate.compress(data) + deflate.flush() + tail
+        return gzipped(data)
     if name == CODEC_NAMES["snappy"]:
         return bytes(_snappy().compress_raw(data))
     return data

@@ -30,7 +30,21 @@ from pravega_wire.values.naming import (
 )
 from pravega_wire.values.naming import segment_id as make_segment_id
 
-__all__ = ["CutOrder", "Endpoint", "Revision", "ScopedStream", "SegmentRange", "StagedBytes", "StreamCut"]
+__all__ = [
+    "CutOrder",
+    "Endpoint",
+    "Revision",
+    "ScopedStream",
+    "SegmentRange",
+    "StagedBytes",
+    "StreamCut",
+    "gzipped",
+]
+
+# Method deflate, no flags, no time, no extra flags; unknown system, as Java writes it since version 16.
+# What Python's gzip.compress writes there depends on its version.
+_GZIP_HEAD: Final = bytes.fromhex("1f8b08000000000000ff")
+_RAW_WINDOW: Final = -15  # zlib: the largest window, without a header
 
 _REVISION: Final = re.compile(r"(?s)(?P<segment>.*):(?P<offset>-?[0-9]{1,19}):(?P<index>-?[0-9]{1,10})\Z")
 
@@ -39,6 +53,13 @@ SEGMENT_READ: Final = -1
 
 Endpoint: TypeAlias = tuple[str, int]
 """A host name or address, and a port."""
+
+
+def gzipped(data: bytes) -> bytes:
+    """Return the bytes that Java's ``GZIPOutputStream`` makes of the same data."""
+    deflate = zlib.compressobj(wbits=_RAW_WINDOW)
+    tail = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
+    return _GZIP_HEAD + deflate.compress(data) + deflate.flush() + tail
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -224,7 +245,7 @@ class StreamCut:
         """Return the cut as text that Java's ``StreamCut.from()`` can read.
 
         It is the base64 of the gzip of ``0:scope/stream:numbers:epochs:offsets``. Equal cuts always have the
-        same text. Java's text for the same cut differs in the compressed bytes only.
+        same text. Java's has its segments in no particular order.
         """
         segments = self._positions
         plain = ":".join(
@@ -236,7 +257,7 @@ class StreamCut:
                 ",".join(str(offset) for offset in segments.values()),
             ]
         )
-        return base64.b64encode(gzip.compress(plain.encode(), mtime=0)).decode("ascii")
+        return base64.b64encode(gzipped(plain.encode())).decode("ascii")
 
     @classmethod
     def from_text(cls, text: str) -> StreamCut:
