@@ -273,6 +273,40 @@ class Pool:
                 pass  # whoever wants the result gets it
 
 
+class _Event:
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout: float = inf) -> bool:
+        wait_for(self._wait, timeout)
+        return self.is_set()
+
+    async def _wait(self, timeout: float) -> None:
+        with trio.move_on_after(timeout):
+            await self._event.wait()
+
+
+class _Started:
+    def __init__(self, *, target: Callable[[], object], name: str, daemon: bool) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        start(in_thread, self._target)
+
+
+class Threads:
+    """In place of the module :mod:`threading`. The threads are daemons."""
+
+    Event = _Event
+    Thread = _Started
+
+
 class Time:
     """In place of the module :mod:`time`."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -11,8 +12,8 @@ from functools import partial
 from itertools import count
 from math import inf
 from random import Random
-from types import TracebackType
-from typing import ClassVar
+from types import MappingProxyType, TracebackType
+from typing import Any, ClassVar, TypeAlias
 from unittest.mock import patch
 from uuid import UUID
 
@@ -57,8 +58,20 @@ _MOST_FAILURES = 3
 _IDLE = 5.0
 
 
+Write: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Any]
+
+
 class JobFailed(Exception):
-    """Spark gives a job up: a partition has failed too often."""
+    """Spark gives a job up: a partition has failed too often.
+
+    :ivar attempts: those that have succeeded, of other partitions.
+    :ivar error: what its last attempt ended with.
+    """
+
+    def __init__(self, message: str, attempts: list[Attempt], error: PravegaError | None) -> None:
+        super().__init__(f"{message}: {error!r}")
+        self.attempts = attempts
+        self.error = error
 
 
 class _Ended(Exception):
@@ -98,16 +111,21 @@ class Checkpoint:
 class Attempt:
     """One attempt to write a partition.
 
+    :ivar write: what it does with the partition's rows; returns what it reports.
+    :ivar properties: the job's local properties.
     :ivar ended: set when it has ended, whatever came of it.
     :ivar result: what it has reported.
+    :ivar error: the error that it ended with.
     """
 
-    plan: PartitionWriter
+    write: Write
     partition: int
     number: int
     events: list[tuple[bytes, str]]
+    properties: Mapping[str, str]
     ended: trio.Event = field(default_factory=trio.Event)
-    result: AttemptResult | None = None
+    result: Any = None
+    error: PravegaError | None = None
 
     # What a task asks Spark for.
     def partitionId(self) -> int:
@@ -116,25 +134,53 @@ class Attempt:
     def taskAttemptId(self) -> int:
         return self.number
 
+    def getLocalProperty(self, name: str) -> str | None:
+        return self.properties.get(name)
+
+
+@dataclass
+class Run:
+    """One start of a query.
+
+    :ivar process: the driver.
+    :ivar session: Spark's id of the run.
+    :ivar numbers: numbers for its attempts.
+    """
+
+    process: Process
+    client: sync.PravegaClient
+    checkpoint: Checkpoint
+    session: UUID = field(default_factory=lambda: environment().new_id())
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
 
 _TASK: ContextVar[Attempt] = ContextVar("task")
-_CLIENT: ContextVar[sync.PravegaClient] = ContextVar("client of the executor")
+CLIENT: ContextVar[sync.PravegaClient] = ContextVar("client of the process")
+PROCESS: ContextVar[Process] = ContextVar("process")
 
 
-class _TaskContext:
+class TaskContext:
     """In place of Spark's."""
 
     get = staticmethod(_TASK.get)
 
 
-class _HeldClient:
+def client_of_process(config: PravegaConfig) -> sync.PravegaClient:
+    """In place of the adapter's function."""
+    return CLIENT.get()
+
+
+class HeldClient:
     """In place of the adapter's: gives the client of the simulated process."""
 
     def __init__(self, config: PravegaConfig) -> None:
+        self.client = client_of_process(config)
+
+    def close(self) -> None:
         pass
 
     def __enter__(self) -> sync.PravegaClient:
-        return _CLIENT.get()
+        return self.client
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -142,15 +188,10 @@ class _HeldClient:
         pass
 
 
-@contextmanager
-def _spark() -> Iterator[None]:
-    with ExitStack() as stack:
-        stack.enter_context(blocking_world())
-        stack.enter_context(patch.object(at_once, "ThreadPoolExecutor", Pool))
-        stack.enter_context(patch.object(driver, "time", Time))
-        stack.enter_context(patch.object(partition, "TaskContext", _TaskContext))
-        stack.enter_context(patch.object(partition, "HeldClient", _HeldClient))
-        yield
+def _only_result(plan: PartitionWriter, rows: Iterator[pa.RecordBatch]) -> AttemptResult:
+    [found] = plan.write_arrow(rows)
+    [text] = found.column("result").to_pylist()
+    return decode_result(text)
 
 
 class Executor:
@@ -202,7 +243,7 @@ class Sink(Workload):
         self.executors = [Executor() for _ in range(rng.randint(1, 3))]
         self.running = 0
         # What was elected for each batch: the events of each try.
-        self.elected: dict[int, list[list[bytes]]] = {}
+        self.elected: dict[int, list[list[bytes]]] = defaultdict(list)
         self.returned = 0
 
     async def prepare(self, client: PravegaClient) -> None:
@@ -210,8 +251,19 @@ class Sink(Workload):
 
     # --- the cluster of Spark
 
+    @contextmanager
+    def spark(self) -> Iterator[None]:
+        """What is played takes the place of the real one."""
+        with ExitStack() as stack:
+            stack.enter_context(blocking_world())
+            stack.enter_context(patch.object(at_once, "ThreadPoolExecutor", Pool))
+            stack.enter_context(patch.object(driver, "time", Time))
+            stack.enter_context(patch.object(partition, "TaskContext", TaskContext))
+            stack.enter_context(patch.object(partition, "HeldClient", HeldClient))
+            yield
+
     async def work(self) -> None:
-        with _spark():
+        with self.spark():
             async with trio.open_nursery() as executors:
                 for number, executor in enumerate(self.executors):
                     executors.start_soon(self.keep_executor, f"executor-{number}", executor)
@@ -256,15 +308,17 @@ class Sink(Workload):
         )
 
     async def attempt(self, process: Process, client: sync.PravegaClient, attempt: Attempt) -> None:
-        _CLIENT.set(client)
+        CLIENT.set(client)
+        PROCESS.set(process)
         _TASK.set(attempt)
         note = self.world.events.note
         name = f"attempt {attempt.number} of partition {attempt.partition}"
         try:
             note(f"{process.name} begins {name}")
-            attempt.result = await in_thread(self.write_partition, process, attempt)
+            attempt.result = await in_thread(lambda: attempt.write(self.batches(process, attempt.events)))
             note(f"{process.name} ends {name}")
         except PravegaError as error:
+            attempt.error = error
             self.bear(error)
         finally:
             self.end_attempt(attempt)
@@ -272,11 +326,6 @@ class Sink(Workload):
     def end_attempt(self, attempt: Attempt) -> None:
         self.running -= 1
         attempt.ended.set()
-
-    def write_partition(self, process: Process, attempt: Attempt) -> AttemptResult:
-        [found] = attempt.plan.write_arrow(self.batches(process, attempt.events))
-        [text] = found.column("result").to_pylist()
-        return decode_result(text)
 
     def batches(self, process: Process, events: list[tuple[bytes, str]]) -> Iterator[pa.RecordBatch]:
         rng = process.random
@@ -319,11 +368,14 @@ class Sink(Workload):
 
     def drive(self, checkpoint: Checkpoint, is_last: bool, process: Process) -> None:
         with sync.open_client(self.config(process)) as client:
+            CLIENT.set(client)
+            PROCESS.set(process)
             try:
-                self.run_query(checkpoint, is_last, process, client)
+                self.run_query(is_last, Run(process, client, checkpoint))
             except OlderCheckpointError as error:
                 self.bear(error)
-                if checkpoint in self.checkpoints:
+                # The checkpoint of a driver that was late may have gone on without it.
+                if checkpoint in self.checkpoints and (error.batch or 0) >= checkpoint.done:
                     self.checkpoints.remove(checkpoint)
                 if not self.checkpoints:
                     raise Failure(f"no checkpoint is accepted: {error}") from error
@@ -336,24 +388,10 @@ class Sink(Workload):
                     raise Failure(f"the last driver fails: {error}") from error
                 self.world.events.note(f"{process.name}: {error!r}")
 
-    def run_query(
-        self, checkpoint: Checkpoint, is_last: bool, process: Process, client: sync.PravegaClient
-    ) -> None:
-        world, rng = self.world, process.random
+    def run_query(self, is_last: bool, run: Run) -> None:
+        world, checkpoint, rng = self.world, run.checkpoint, run.process.random
         batch = checkpoint.done
-        ledger, stream = ScopedStream(SCOPE, LEDGER), ScopedStream(SCOPE, STREAM)
-        revisioned = open_ledger(client, ledger, KEY, batch, new_ledger=False)
-        committer = BatchCommitter(
-            client,
-            stream,
-            Journal(revisioned, KEY, name=str(ledger), compact_after=self.compact_after),
-            lease=self.lease,
-            checkpoint="checkpoint",
-            wait_visible=self.wait_visible,
-            planned=checkpoint.entry if self.readable else lambda batch: None,
-            hook=partial(self.reached, process),
-        )
-        numbers = count(1)
+        write = self.writing(batch, run)
         is_first = True
         last = len(checkpoint.plans) + 1
         while True:
@@ -367,38 +405,68 @@ class Sink(Workload):
             elif not is_first:
                 raise _Ended(f"batch {batch} was planned by another driver")
             is_first = False
+            outcome = write(batch)
+            world.events.note(f"{run.process.name}: batch {batch} was {outcome}")
+            if checkpoint.done > batch:
+                raise _Ended(f"batch {batch} was completed by another driver")
+            checkpoint.done = batch = batch + 1
+            if not world.quiet:
+                wait_for(self.rest, world.seconds * rng.choice((0.0, 0.01, 0.1, 0.3)) * rng.random())
+
+    def writing(self, batch: int, run: Run) -> Callable[[int], str]:
+        """Return what writes a batch in a driver that begins with this one, and says what came of it."""
+        ledger, stream = ScopedStream(SCOPE, LEDGER), ScopedStream(SCOPE, STREAM)
+        revisioned = open_ledger(run.client, ledger, KEY, batch, new_ledger=False)
+        committer = BatchCommitter(
+            run.client,
+            stream,
+            Journal(revisioned, KEY, name=str(ledger), compact_after=self.compact_after),
+            lease=self.lease,
+            checkpoint="checkpoint",
+            wait_visible=self.wait_visible,
+            planned=run.checkpoint.entry if self.readable else lambda batch: None,
+            hook=self.reached,
+        )
+
+        def write(batch: int) -> str:
             plan = PartitionWriter(
-                config=self.config(process), stream=stream, mode="exactly_once", ledger=ledger,
+                config=self.config(run.process), stream=stream, mode="exactly_once", ledger=ledger,
                 query=KEY.query, batch=batch, session=committer.session, routing_key_col="key",
             )  # fmt: skip
 
-            def write(txn: UUID, plan: PartitionWriter = plan) -> list[AttemptResult]:
+            def write_rows(txn: UUID) -> list[AttemptResult]:
                 writer = replace(
                     plan,
                     txn=txn,
                     claimed_at=committer.revision,
                     checksummed=committer.identity is None,
                 )
-                return self.run_job(process, numbers, checkpoint, writer)
+                found = self.run_job(run, batch, partial(_only_result, writer))
+                self.elect(batch, found)
+                return [each.result for each in found]
 
-            def tally(plan: PartitionWriter = plan) -> list[AttemptResult]:
-                return self.run_job(process, numbers, checkpoint, replace(plan, counting=True))
+            def tally() -> list[AttemptResult]:
+                counter = replace(plan, counting=True)
+                return [each.result for each in self.run_job(run, batch, partial(_only_result, counter))]
 
-            report = committer.run(batch, write, tally)
-            world.events.note(f"{process.name}: batch {batch} was {report.outcome}")
+            report = committer.run(batch, write_rows, tally)
             self.returned = max(self.returned, batch + 1)
-            if checkpoint.done != batch:
-                raise _Ended(f"batch {batch} was completed by another driver")
-            checkpoint.done = batch = batch + 1
-            if not world.quiet:
-                wait_for(self.rest, world.seconds * rng.choice((0.0, 0.01, 0.1, 0.3)) * rng.random())
+            return report.outcome
+
+        return write
+
+    def elect(self, batch: int, attempts: list[Attempt]) -> None:
+        """Remember what a batch may be stored as."""
+        in_order = sorted(attempts, key=lambda each: each.partition)
+        self.elected[batch].append([event for each in in_order for event, _ in each.events])
 
     async def rest(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
             await self.world.over.wait()
 
-    def reached(self, process: Process, step: str) -> None:
-        """The driver has done a step: sometimes it is killed there, or stalls."""
+    def reached(self, step: str) -> None:
+        """A process has done a step: sometimes it is killed there, or stalls."""
+        process = PROCESS.get()
         world, rng = self.world, process.random
         world.events.note(f"{process.name}: {step}")
         if world.quiet:
@@ -411,78 +479,83 @@ class Sink(Workload):
     # --- jobs
 
     def run_job(
-        self, process: Process, numbers: Iterator[int], checkpoint: Checkpoint, plan: PartitionWriter
-    ) -> list[AttemptResult]:
-        """Run a job of a task for each partition; in the driver."""
-        rows = checkpoint.rows(plan.batch)
-        many = Random(f"partitions {plan.batch}").randint(1, 3)
+        self, run: Run, batch: int, write: Write, properties: Mapping[str, str] = MappingProxyType({})
+    ) -> list[Attempt]:
+        """Run a job of a task for each partition, in the driver; return the attempt of each that counts."""
+        rows = run.checkpoint.rows(batch)
+        many = Random(f"partitions {batch}").randint(1, 3)
         size = -(-len(rows) // many)
         parts = [rows[size * each : size * (each + 1)] for each in range(many)]
-        elected: dict[int, tuple[Attempt, AttemptResult]] = {}
+        elected: dict[int, Attempt] = {}
+        failed: list[Attempt] = []
+
+        def submit(number: int) -> Attempt:
+            attempt = next(run.numbers)
+            tag = f"{run.process.name}.{attempt}" if self.readable else ""
+            events = self.events_of(f"{batch}|{number}|{{row}}|{tag}|", parts[number])
+            return self.submit(run.process, Attempt(write, number, attempt, events, properties))
 
         async def run_all() -> None:
             async with trio.open_nursery() as nursery:
-                for number, part in enumerate(parts):
-                    nursery.start_soon(self.run_partition, process, numbers, plan, number, part, elected)
+
+                async def run_one(number: int) -> None:
+                    attempts = await self.run_partition(run.process, partial(submit, number))
+                    if attempts[-1].result is None:
+                        failed.append(attempts[-1])
+                        nursery.cancel_scope.cancel()
+                    else:
+                        elected[number] = attempts[-1]
+
+                for number in range(many):
+                    nursery.start_soon(run_one, number)
 
         wait_for(run_all)
-        if len(elected) < many:
-            raise JobFailed(f"batch {plan.batch}")
-        if not plan.counting:
-            events = [event for number in range(many) for event, _ in elected[number][0].events]
-            self.elected.setdefault(plan.batch, []).append(events)
+        if failed:
+            raise JobFailed(f"batch {batch}", list(elected.values()), failed[0].error)
         # Spark returns them in any order.
-        results = [result for _, result in elected.values()]
-        process.random.shuffle(results)
+        results = list(elected.values())
+        run.process.random.shuffle(results)
         return results
 
-    async def run_partition(
-        self,
-        process: Process,
-        numbers: Iterator[int],
-        plan: PartitionWriter,
-        number: int,
-        rows: range,
-        elected: dict[int, tuple[Attempt, AttemptResult]],
-    ) -> None:
-        """Run attempts of a partition until one of them succeeds."""
+    async def run_partition(self, process: Process, submit: Callable[[], Attempt]) -> list[Attempt]:
+        """Run attempts of a partition until one of them succeeds; return that last, or only failed ones."""
         rng = process.random
+        attempts = []
         for _ in range(_MOST_FAILURES):
-            attempts = [self.submit(process, next(numbers), plan, number, rows)]
+            attempts = [submit()]
             if rng.random() < self.speculates and not self.world.quiet:
                 with trio.move_on_after(self.lease * rng.choice((0.001, 0.1)) * rng.random()):
                     await attempts[0].ended.wait()
-                attempts.append(self.submit(process, next(numbers), plan, number, rows))
+                attempts.append(submit())
             winner = await self.first_of(attempts)
             if winner is not None:
-                elected[number] = winner
-                return
+                return [winner]
+        return attempts
 
-    async def first_of(self, attempts: list[Attempt]) -> tuple[Attempt, AttemptResult] | None:
+    async def first_of(self, attempts: list[Attempt]) -> Attempt | None:
         """Wait for the first attempt that succeeds, or until all have failed."""
-        found: list[tuple[Attempt, AttemptResult]] = []
+        found: list[Attempt] = []
         async with trio.open_nursery() as nursery:
 
             async def follow(attempt: Attempt) -> None:
                 await attempt.ended.wait()
                 if attempt.result is not None:
-                    found.append((attempt, attempt.result))
+                    found.append(attempt)
                     nursery.cancel_scope.cancel()
 
             for each in attempts:
                 nursery.start_soon(follow, each)
         return found[0] if found else None
 
-    def submit(
-        self, process: Process, number: int, plan: PartitionWriter, partition: int, rows: range
-    ) -> Attempt:
-        tag = f"{process.name}.{number}" if self.readable else ""
+    def events_of(self, text: str, rows: range) -> list[tuple[bytes, str]]:
+        """The events of an attempt, with their keys."""
         events = []
         for row in rows:
             key = self.keys[row * 7 % len(self.keys)]
-            text = f"{plan.batch}|{partition}|{row}|{tag}|"
-            events.append((text.encode() + b"x" * (row * 31 % (self.size + 1)), key))
-        attempt = Attempt(plan, partition, number, events)
+            events.append((text.format(row=row).encode() + b"x" * (row * 31 % (self.size + 1)), key))
+        return events
+
+    def submit(self, process: Process, attempt: Attempt) -> Attempt:
         self.running += 1
         process.random.choice(self.executors).give(attempt)
         return attempt
@@ -518,7 +591,7 @@ class Sink(Workload):
                 raise Failure(f"batches, partitions or rows are not in order: {places}")
         for batch in range(written):
             found = sorted(event for event in stored if int(event.split(b"|")[0]) == batch)
-            if found not in [sorted(each) for each in self.elected.get(batch, [])]:
+            if found not in [sorted(each) for each in self.elected[batch]]:
                 raise Failure(f"batch {batch} is stored as {[event[:30] for event in found]}")
         rows = sorted(int(event.split(b"|")[2]) for event in stored)
         if rows != list(range(len(rows))):

@@ -39,6 +39,7 @@ from spark_adapter.exactly_once import driver, ledger
 from spark_adapter.exactly_once.at_once import at_once
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchCommitter
+from spark_adapter.exactly_once.election import ElectedCommitter
 from spark_adapter.exactly_once.journal import Journal
 from spark_adapter.exactly_once.ledger import Done, Prepared, Preparing, TxnOutcome, encode_record, staging_id
 from tests.simulation.network import SimulatedStream
@@ -484,6 +485,26 @@ def _number_of_a_batch() -> Iterator[None]:
 def _lease_of_a_killed_driver() -> Iterator[None]:
     """A transaction whose claim is void is not ended, and what was staged for it is not deleted."""
     with patch.object(BatchCommitter, "_end", lambda self, txn, until: False):
+        yield
+
+
+@tooth("each attempt claims", ("election",), seeds=(40,))
+def _each_attempt_claims() -> Iterator[None]:
+    """A claim is appended after whatever is there: attempts of one job write for several transactions."""
+
+    def insist(self: Journal, record: Preparing) -> bool:
+        self.refresh()
+        return offer(self, record)
+
+    offer = Journal.offer
+    with patch.object(Journal, "offer", insist):
+        yield
+
+
+@tooth("staged after the end", ("election",), seeds=(49,))
+def _staged_after_the_end() -> Iterator[None]:
+    """An attempt does not look whether its batch was finished while it created its segments."""
+    with patch.object(ElectedCommitter, "require_claim", lambda self, txn: None):
         yield
 
 

@@ -25,6 +25,8 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
 }
 
 if find_spec("pyspark") and find_spec("pyarrow"):
+    from tests.simulation.election import Election
     from tests.simulation.sink import Sink
 
     WORKLOADS[Sink.name] = Sink
+    WORKLOADS[Election.name] = Election

@@ -464,9 +464,11 @@ def _server_failures(worlds: list[World]) -> Iterator[None]:
             worlds[0].problem(f"the simulated server: {record.getMessage()} {self.format(record)[-600:]}")
 
     handler = Handler(logging.ERROR)
-    servers, everything = logging.getLogger("pravega_wire.testing.memory"), logging.getLogger("pravega_wire")
-    level = everything.level
-    everything.setLevel(logging.CRITICAL)
+    servers = logging.getLogger("pravega_wire.testing.memory")
+    clients = [logging.getLogger(name) for name in ("pravega_wire", "spark_adapter")]
+    levels = [each.level for each in clients]
+    for each in clients:
+        each.setLevel(logging.CRITICAL)
     servers.setLevel(logging.ERROR)
     servers.addHandler(handler)
     try:
@@ -474,7 +476,8 @@ def _server_failures(worlds: list[World]) -> Iterator[None]:
     finally:
         servers.removeHandler(handler)
         servers.setLevel(logging.NOTSET)
-        everything.setLevel(level)
+        for each, level in zip(clients, levels, strict=True):
+            each.setLevel(level)
 
 
 def leaves(error: BaseException) -> list[BaseException]:

@@ -515,6 +515,32 @@ def test_settling_twice_is_harmless() -> None:
     assert server.stream == whole_batch(QUERY, 0)
 
 
+def test_a_copy_whose_batch_had_no_rows_may_be_ahead_of_a_prepared_one() -> None:
+    """The ledger has no record of a batch without rows, so both checkpoints may go on from the one before."""
+
+    def crash(reached: str) -> None:
+        if reached == "prepared":
+            raise Crash
+
+    def other(batch: int) -> PlannedBatch:
+        return entry_of(batch, "line" if batch < 1 else "other")
+
+    server, session = Server(), uuid4()
+    elected(server, session).settle(0, staged(server, session))
+    with pytest.raises(Crash):
+        elected(server, session, hook=crash).settle(1, staged(server, session, 1))
+    why = "batch 2 was not written: batch 1 of another checkpoint may already have been written"
+    with pytest.raises(OlderCheckpointError, match=why):
+        elected(server, planned=other).claim(2)
+    with pytest.raises(OlderCheckpointError, match=why):
+        elected(server, planned=other).settle(2, [Attempted("empty")] * PARTITIONS)
+    assert server.stream == whole_batch(QUERY, 0)
+    allowed: Any = {"planned": other, "on_older_checkpoint": "continue_at"}
+    assert claimed(elected(server, **allowed), 2)
+    # What was prepared has become visible first.
+    assert server.stream == [*whole_batch(QUERY, 0), *whole_batch(QUERY, 1)]
+
+
 @pytest.mark.parametrize("step", ["prepared", "committed", "visible"])
 def test_a_prepared_batch_is_finished_by_the_next_runs_tasks(step: str) -> None:
     server, session = Server(), uuid4()
