@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.java import find_java
 from pravega_wire.testing.processes import ServerProcess
 
@@ -40,7 +42,9 @@ def java_process(
     """Return a server process that has not been started.
 
     :param classpath: jars of the server.
+    :raises ServerStartError: there is no Java, or the machine's own name has no address.
     """
+    _require_own_address()
     log = log_dir / f"{name}.log"
     logback = log_dir / f"{name}-logback.xml"
     logback.write_text(_LOGBACK.format(file=log, level=level))
@@ -60,3 +64,15 @@ def java_process(
         main_class,
     ]
     return ServerProcess(name, command, address, log, environment or {})
+
+
+def _require_own_address() -> None:
+    """Check what Pravega's controller needs: without the address of its own machine, it starts for ever."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        raise ServerStartError(
+            f"this machine's own name {name!r} has no address ({error.strerror}), and a Pravega server needs "
+            f"one: add the line '127.0.0.1 {name}' to /etc/hosts"
+        ) from error

@@ -22,6 +22,7 @@ from pravega_wire.cli import server as command
 from pravega_wire.errors import InvalidArgumentError, ServerStartError
 from pravega_wire.protocol.commands import DataAppended
 from pravega_wire.testing import FaultProxy, containers, jars, java, processes, running, server
+from pravega_wire.testing.launching import java_process
 from pravega_wire.testing.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -673,6 +674,15 @@ def test_no_java(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ServerStartError, match=rf"no Java of version 11 .*{old} \(version 8\).*set JAVA_HOME"
     ):
         java.find_java()
+
+
+def test_a_machine_without_an_address_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "nonesuch.invalid")
+    with pytest.raises(ServerStartError, match=r"'nonesuch.invalid' has no address .*'127.0.0.1 nonesuch"):
+        java_process(
+            "standalone", "Main", {}, address=("127.0.0.1", 1), log_dir=tmp_path, data=tmp_path, memory="1g",
+            direct_memory="1g", classpath=[],
+        )  # fmt: skip
 
 
 # --- jars -----------------------------------------------------------------------------------------
