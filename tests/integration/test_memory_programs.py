@@ -32,8 +32,8 @@ TOGETHER = 64
 
 @pytest.fixture(scope="module")
 def pravega_server() -> Iterator[PravegaServer]:
-    """A server for this module: once it has run the programs, a real one uses most of a core even when idle,
-    because its storage writer never finishes."""
+    """A server for this module: some programs update a table with nothing, and after that a real one uses
+    most of a core even when idle (docs/protocol/unforgiving.md)."""
     with standalone(kind="jars", memory="2g", cache_bytes=256 << 20) as server:
         yield server
 
