@@ -25,8 +25,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
 }
 
 if find_spec("pyspark") and find_spec("pyarrow"):
-    from tests.simulation.election import Election
+    from tests.simulation.election import Election, Jobs
     from tests.simulation.sink import Sink
 
-    WORKLOADS[Sink.name] = Sink
-    WORKLOADS[Election.name] = Election
+    WORKLOADS |= {each.name: each for each in (Sink, Election, Jobs)}
