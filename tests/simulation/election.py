@@ -12,6 +12,7 @@ from itertools import count
 from math import inf
 from typing import ClassVar
 from unittest.mock import patch
+from uuid import UUID
 
 import trio
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -244,11 +245,13 @@ class Jobs(Election):
         await trio.sleep(10.0)
 
     async def check(self, client: PravegaClient) -> None:
+        kept: set[UUID] = set()
         for key, sink in (await self.ledger(client)).sinks.items():
             # What a job without a name has committed but not recorded stays until the server forgets it.
-            committed = is_unnamed(key.query) and sink.claim is not None and sink.claim.prepared is not None
-            if sink.claim is not None and not committed:
-                raise Failure(f"the ledger ends with {key}: {sink}")
+            if sink.claim is not None:
+                if not is_unnamed(key.query) or sink.claim.prepared is None:
+                    raise Failure(f"the ledger ends with {key}: {sink}")
+                kept |= sink.claim.staging
         stored = defaultdict(list)
         for segment in await stored_events(client, STREAM):
             for event in segment:
@@ -258,4 +261,4 @@ class Jobs(Election):
             wanted = [sorted(each) for each in self.elected[number]]
             if found not in (wanted if number in self.succeeded else [[], *wanted]):
                 raise Failure(f"job {number} is stored as {[event[:30] for event in found]}")
-        check_transactions(self.world)
+        check_transactions(self.world, kept)
