@@ -44,7 +44,7 @@ __all__ = [
 # Method deflate, no flags, no time, no extra flags; unknown system, as Java writes it since version 16.
 # What Python's gzip.compress writes there depends on its version.
 _GZIP_HEAD: Final = bytes.fromhex("1f8b08000000000000ff")
-_RAW_WINDOW: Final = -15  # zlib: the largest window, without a header
+_JAVA_LEVEL: Final = 6
 
 _REVISION: Final = re.compile(r"(?s)(?P<segment>.*):(?P<offset>-?[0-9]{1,19}):(?P<index>-?[0-9]{1,10})\Z")
 
@@ -57,9 +57,7 @@ Endpoint: TypeAlias = tuple[str, int]
 
 def gzipped(data: bytes) -> bytes:
     """Return the bytes that Java's ``GZIPOutputStream`` makes of the same data."""
-    deflate = zlib.compressobj(wbits=_RAW_WINDOW)
-    tail = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
-    return _GZIP_HEAD + deflate.compress(data) + deflate.flush() + tail
+    return _GZIP_HEAD + gzip.compress(data, _JAVA_LEVEL, mtime=0)[len(_GZIP_HEAD) :]
 
 
 @dataclass(frozen=True, slots=True, order=True)
