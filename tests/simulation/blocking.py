@@ -331,15 +331,22 @@ def _random_bytes(size: int) -> bytes:
 
 
 @contextmanager
+def patched(*places: tuple[object, str, object]) -> Iterator[None]:
+    """Put something else in places: an object, the name of its attribute, and what it is meanwhile."""
+    with ExitStack() as stack:
+        for where, name, new in places:
+            stack.enter_context(patch.object(where, name, new))
+        yield
+
+
+@contextmanager
 def blocking_world() -> Iterator[None]:
     """Surrounds what uses :func:`run_blocking`."""
-    with ExitStack() as stack:
-        for where, name, new in (
-            (bases, "Portal", _Portal),
-            (portal, "SimpleQueue", _Queue),
-            # Here no signal has to be noticed.
-            (portal, "_POLL_SECONDS", inf),
-            (os, "urandom", _random_bytes),
-        ):
-            stack.enter_context(patch.object(where, name, new))
+    with patched(
+        (bases, "Portal", _Portal),
+        (portal, "SimpleQueue", _Queue),
+        # Here no signal has to be noticed.
+        (portal, "_POLL_SECONDS", inf),
+        (os, "urandom", _random_bytes),
+    ):
         yield

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf
-from typing import ClassVar
-from unittest.mock import patch
+from types import MappingProxyType
+from typing import Any, ClassVar
 from uuid import UUID
 
 import trio
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from pravega_wire import sync
 from pravega_wire.errors import OlderCheckpointError, PravegaError
 from pravega_wire.stream.client import PravegaClient
 from spark_adapter.exactly_once import election
@@ -27,12 +26,11 @@ from spark_adapter.options.read import Use
 from spark_adapter.options.write import WriteOptions
 from spark_adapter.writing import format_writer
 from spark_adapter.writing.format_writer import BatchSink, StreamSink, _Plan
-from tests.simulation.blocking import Threads, Time, run_blocking
+from tests.simulation.blocking import Threads, Time, patched, run_blocking
 from tests.simulation.cluster import CONTROLLERS
 from tests.simulation.events import check_transactions, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.sink import (
-    CLIENT,
     KEY,
     LEDGER,
     PROCESS,
@@ -44,6 +42,7 @@ from tests.simulation.sink import (
     Run,
     Sink,
     TaskContext,
+    Write,
     client_of_process,
 )
 from tests.simulation.world import FAULTS, SCOPE, Process, World
@@ -74,9 +73,9 @@ class Election(Sink):
 
     @contextmanager
     def spark(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            stack.enter_context(super().spark())
-            for where, name, new in (
+        with (
+            super().spark(),
+            patched(
                 (election, "threading", Threads),
                 (election, "time", Time),
                 (format_writer, "time", Time),
@@ -88,8 +87,8 @@ class Election(Sink):
                 (format_writer, "_journals", {}),
                 (format_writer, "_KEPT_JOURNALS", inf),
                 (format_writer, "_ensured", set()),
-            ):
-                stack.enter_context(patch.object(where, name, new))
+            ),
+        ):
             yield
 
     def local_entry(self, location: str | None, batch: int) -> PlannedBatch | None:
@@ -137,20 +136,17 @@ class Election(Sink):
                 "sql.streaming.queryId": "checkpoint",
                 "spark.jobGroup.id": str(run.session),
             }
-            attempts: list[Attempt] = []
             try:
-                attempts = self.run_job(run, batch, self.planned(run, batch).write, properties)
-                outcomes = {each.result.did.outcome for each in attempts}
-                if outcomes <= {"written", "empty"}:
-                    self.elect(batch, attempts)
-                self.in_new_process()
-                self.planned(run, batch).commit([each.result for each in attempts], batch)
-            except (JobFailed, PravegaError) as error:
-                if isinstance(error, JobFailed):
-                    attempts = error.attempts
-                self.in_new_process()
-                self.planned(run, batch).abort([each.result for each in attempts], batch)
-                if isinstance(error, JobFailed) and isinstance(error.error, OlderCheckpointError):
+                outcomes = self.run_and_commit(
+                    run,
+                    batch,
+                    self.planned(run, batch).write,
+                    lambda messages: self.planned(run, batch).commit(messages, batch),
+                    lambda messages: self.planned(run, batch).abort(messages, batch),
+                    properties,
+                )
+            except JobFailed as error:
+                if isinstance(error.error, OlderCheckpointError):
                     raise error.error from None
                 raise
             if run.checkpoint.rows(batch):
@@ -158,6 +154,38 @@ class Election(Sink):
             return "/".join(sorted(outcomes))
 
         return write
+
+    def run_and_commit(
+        self,
+        run: Run,
+        number: int,
+        write: Write,
+        commit: Callable[[list[Any]], None],
+        abort: Callable[[list[Any]], None],
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> set[str]:
+        """Do what Spark's driver does with a writer; return what its attempts found.
+
+        :raises JobFailed, PravegaError: the writer was told to abort.
+        """
+        attempts: list[Attempt] = []
+        try:
+            attempts = self.run_job(run, number, write, properties)
+            outcomes = {each.result.did.outcome for each in attempts}
+            if outcomes <= {"written", "empty"}:
+                self.elect(number, attempts)
+            self.in_new_process()
+            commit([each.result for each in attempts])
+        except (JobFailed, PravegaError) as error:
+            if isinstance(error, JobFailed):
+                attempts = error.attempts
+            self.in_new_process()
+            try:
+                abort([each.result for each in attempts])
+            except PravegaError as failure:
+                self.bear(failure)
+            raise
+        return outcomes
 
     def in_new_process(self) -> None:
         """The driver commits and aborts in a process of its own each time."""
@@ -208,29 +236,14 @@ class Jobs(Election):
             number = next(self.unnamed)
         rows = self.rows[number] if named else range(process.random.choice((1, 5, 20)))
         more = {"job_id": self.names[number]} if named else {}
-        with sync.open_client(self.config(process)) as client:
-            CLIENT.set(client)
-            PROCESS.set(process)
+        with self.connected(process) as client:
             run = Run(process, client, _Job(rows))
             writer = BatchSink(self.plan("write", **more))
-            attempts: list[Attempt] = []
             try:
-                attempts = self.run_job(run, number, writer.write)
-                outcomes = {each.result.did.outcome for each in attempts}
-                if outcomes <= {"written", "empty"}:
-                    self.elect(number, attempts)
-                self.in_new_process()
-                writer.commit([each.result for each in attempts])
+                outcomes = self.run_and_commit(run, number, writer.write, writer.commit, writer.abort)
             except (JobFailed, PravegaError) as error:
-                if isinstance(error, JobFailed):
-                    attempts = error.attempts
                 if is_last:
                     raise Failure(f"the last job fails: {type(error).__name__}: {error}") from error
-                self.in_new_process()
-                try:
-                    writer.abort([each.result for each in attempts])
-                except PravegaError as failure:
-                    self.bear(failure)
                 if isinstance(error, PravegaError):
                     self.bear(error)
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,6 @@ from math import inf
 from random import Random
 from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, TypeAlias
-from unittest.mock import patch
 from uuid import UUID
 
 import pyarrow as pa
@@ -41,7 +40,16 @@ from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import LedgerState, SinkKey, decode_record
 from spark_adapter.writing import partition
 from spark_adapter.writing.partition import PartitionWriter, decode_result
-from tests.simulation.blocking import Pool, Time, blocking_world, in_thread, run_blocking, start, wait_for
+from tests.simulation.blocking import (
+    Pool,
+    Time,
+    blocking_world,
+    in_thread,
+    patched,
+    run_blocking,
+    start,
+    wait_for,
+)
 from tests.simulation.cluster import CONTROLLERS
 from tests.simulation.events import check_transactions, maybe_scale, stored_events
 from tests.simulation.machine import Failure
@@ -254,12 +262,15 @@ class Sink(Workload):
     @contextmanager
     def spark(self) -> Iterator[None]:
         """What is played takes the place of the real one."""
-        with ExitStack() as stack:
-            stack.enter_context(blocking_world())
-            stack.enter_context(patch.object(at_once, "ThreadPoolExecutor", Pool))
-            stack.enter_context(patch.object(driver, "time", Time))
-            stack.enter_context(patch.object(partition, "TaskContext", TaskContext))
-            stack.enter_context(patch.object(partition, "HeldClient", HeldClient))
+        with (
+            blocking_world(),
+            patched(
+                (at_once, "ThreadPoolExecutor", Pool),
+                (driver, "time", Time),
+                (partition, "TaskContext", TaskContext),
+                (partition, "HeldClient", HeldClient),
+            ),
+        ):
             yield
 
     async def work(self) -> None:
@@ -292,13 +303,21 @@ class Sink(Workload):
                     self.end_attempt(executor.given.pop())
 
     def execute(self, executor: Executor, process: Process) -> None:
-        with sync.open_client(self.config(process)) as client:
+        with self.connected(process):
             ended: list[trio.Event] = []
             while (attempt := wait_for(executor.next)) is not None:
                 ended.append(attempt.ended)
-                start(self.attempt, process, client, attempt)
+                start(self.attempt, process, attempt)
             for each in ended:
                 wait_for(each.wait)
+
+    @contextmanager
+    def connected(self, process: Process) -> Iterator[sync.PravegaClient]:
+        """Open the client of a process, for all that runs in it; in its main thread."""
+        with sync.open_client(self.config(process)) as client:
+            CLIENT.set(client)
+            PROCESS.set(process)
+            yield client
 
     def config(self, process: Process) -> PravegaConfig:
         return PravegaConfig(
@@ -307,9 +326,7 @@ class Sink(Workload):
             operation_timeout=process.operation_timeout,
         )
 
-    async def attempt(self, process: Process, client: sync.PravegaClient, attempt: Attempt) -> None:
-        CLIENT.set(client)
-        PROCESS.set(process)
+    async def attempt(self, process: Process, attempt: Attempt) -> None:
         _TASK.set(attempt)
         note = self.world.events.note
         name = f"attempt {attempt.number} of partition {attempt.partition}"
@@ -367,9 +384,7 @@ class Sink(Workload):
                 await world.over.wait()
 
     def drive(self, checkpoint: Checkpoint, is_last: bool, process: Process) -> None:
-        with sync.open_client(self.config(process)) as client:
-            CLIENT.set(client)
-            PROCESS.set(process)
+        with self.connected(process) as client:
             try:
                 self.run_query(is_last, Run(process, client, checkpoint))
             except OlderCheckpointError as error:
@@ -492,19 +507,19 @@ class Sink(Workload):
         def submit(number: int) -> Attempt:
             attempt = next(run.numbers)
             tag = f"{run.process.name}.{attempt}" if self.readable else ""
-            events = self.events_of(f"{batch}|{number}|{{row}}|{tag}|", parts[number])
+            events = [self.event(f"{batch}|{number}|{row}|{tag}|", row) for row in parts[number]]
             return self.submit(run.process, Attempt(write, number, attempt, events, properties))
 
         async def run_all() -> None:
             async with trio.open_nursery() as nursery:
 
                 async def run_one(number: int) -> None:
-                    attempts = await self.run_partition(run.process, partial(submit, number))
-                    if attempts[-1].result is None:
-                        failed.append(attempts[-1])
+                    attempt = await self.run_partition(run.process, partial(submit, number))
+                    if attempt.result is None:
+                        failed.append(attempt)
                         nursery.cancel_scope.cancel()
                     else:
-                        elected[number] = attempts[-1]
+                        elected[number] = attempt
 
                 for number in range(many):
                     nursery.start_soon(run_one, number)
@@ -517,10 +532,10 @@ class Sink(Workload):
         run.process.random.shuffle(results)
         return results
 
-    async def run_partition(self, process: Process, submit: Callable[[], Attempt]) -> list[Attempt]:
-        """Run attempts of a partition until one of them succeeds; return that last, or only failed ones."""
+    async def run_partition(self, process: Process, submit: Callable[[], Attempt]) -> Attempt:
+        """Run attempts of a partition until one of them succeeds; return that, or the last failed one."""
         rng = process.random
-        attempts = []
+        attempts: list[Attempt] = []
         for _ in range(_MOST_FAILURES):
             attempts = [submit()]
             if rng.random() < self.speculates and not self.world.quiet:
@@ -529,8 +544,8 @@ class Sink(Workload):
                 attempts.append(submit())
             winner = await self.first_of(attempts)
             if winner is not None:
-                return [winner]
-        return attempts
+                return winner
+        return attempts[-1]
 
     async def first_of(self, attempts: list[Attempt]) -> Attempt | None:
         """Wait for the first attempt that succeeds, or until all have failed."""
@@ -547,13 +562,9 @@ class Sink(Workload):
                 nursery.start_soon(follow, each)
         return found[0] if found else None
 
-    def events_of(self, text: str, rows: range) -> list[tuple[bytes, str]]:
-        """The events of an attempt, with their keys."""
-        events = []
-        for row in rows:
-            key = self.keys[row * 7 % len(self.keys)]
-            events.append((text.format(row=row).encode() + b"x" * (row * 31 % (self.size + 1)), key))
-        return events
+    def event(self, text: str, row: int) -> tuple[bytes, str]:
+        """The event of a row that begins with a text, and its key."""
+        return text.encode() + b"x" * (row * 31 % (self.size + 1)), self.keys[row * 7 % len(self.keys)]
 
     def submit(self, process: Process, attempt: Attempt) -> Attempt:
         self.running += 1
