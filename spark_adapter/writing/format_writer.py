@@ -329,7 +329,7 @@ class _Plan:
 
         The next run finds and removes what tasks without a report have left.
         """
-        for place, txn in {(each.place, each.did.txn) for each in messages if each is not None}:
+        for place, txn in dict.fromkeys((each.place, each.did.txn) for each in messages if each is not None):
             if place is None or txn is None:
                 continue
             with HeldClient(self.options.config), _journal(self.options, place) as journal:
