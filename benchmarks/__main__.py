@@ -668,7 +668,7 @@ def main() -> int:
         )
         stack.callback(bench.close)
         spark = SparkBench(
-            bench, arguments.spark_events, arguments.only, arguments.idle_after, arguments.spark_operations
+            bench, arguments.spark_events, arguments.only, arguments.idle_seconds, arguments.spark_operations
         )
         description = machine(kind) | {"rounds": rounds, "scale": scale, "lengths": arguments.lengths}
         if connector is not None:

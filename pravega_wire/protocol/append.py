@@ -11,8 +11,10 @@ and what arrived (:meth:`Appends.set_up`, :meth:`Appends.acknowledge`), and asks
 (:meth:`Appends.next_frame`). Time is a number that is passed in. When a segment is sealed, :func:`hand_over`
 moves the events that it does not hold to its successors.
 
-The size of a block follows the acknowledgements: while few blocks are in flight, the open block is sent at
-once; otherwise it gathers events until a block is acknowledged or it is large.
+The size of a block follows the acknowledgements: with no block in flight the open block is sent at once;
+otherwise it gathers events until all are acknowledged or it is large. A second block that is sent at once
+would often hold a single event, and cost the store as much as the block after it with all the others; only if
+a store is far away, so that waiting for its acknowledgement takes long, are two small blocks in flight.
 """
 
 from __future__ import annotations
@@ -55,8 +57,7 @@ BLOCK_BYTES: Final = 1 << 20
 """Size in bytes above which a block takes no more events."""
 
 _SEND_AT_BYTES: Final = 256 * 1024
-_SMALL_BLOCKS_IN_FLIGHT: Final = 2
-_WINDOW_BYTES: Final = 16 * 1024 * 1024
+_FAR_SECONDS: Final = 0.01
 _NEVER: Final = 1 << 62
 
 Part = bytes | memoryview
@@ -345,7 +346,7 @@ class Appends(Generic[P]):
     """
 
     __slots__ = (
-        "_forced", "_full", "_in_flight", "_in_flight_before", "_in_flight_bytes", "_new_ack", "_next_number",
+        "_forced", "_full", "_in_flight", "_in_flight_before", "_least_seconds", "_new_ack", "_next_number",
         "_writer_bytes", "due_at", "last_stored_number", "open", "patient", "ready", "segment",
         "segment_length", "writer_id",
     )  # fmt: skip
@@ -363,7 +364,7 @@ class Appends(Generic[P]):
         self._writer_bytes = writer_id.bytes
         self._full: deque[Block[P]] = deque()
         self._in_flight: deque[Block[P]] = deque()
-        self._in_flight_bytes = 0
+        self._least_seconds = float("inf")
         self._next_number = 0
         self._forced = False
         self._in_flight_before = False
@@ -443,39 +444,31 @@ class Appends(Generic[P]):
         :returns: a frame and a view of the framed events in it, which are sent for the first time; or None.
         """
         in_flight = self._in_flight
-        if not self.ready or (in_flight and (self._in_flight_bytes >= _WINDOW_BYTES or not writable)):
+        if not self.ready or (in_flight and not writable):
             return None
         if self._full:
             block = self._full.popleft()
-        elif self.open.count and (
-            self._forced
-            or (
-                not self.patient
-                and (len(in_flight) < _SMALL_BLOCKS_IN_FLIGHT or self.open.size >= _SEND_AT_BYTES)
-            )
-        ):
+        elif self.open.count and (self._forced or self.open.size >= self._send_at()):
             block = self.open
             self.open = Block(self._new_ack())
         else:
             self._forced = False
-            self._set_due()
+            # Every change after which there may be something to send sets 0.
+            self.due_at = self._send_at()
             return None
         self._next_number = block.numbers[-1] if block.numbers else self._next_number + block.count
         block.last_number = self._next_number
         block.sent = now
         in_flight.append(block)
-        self._in_flight_bytes += block.size
         frame = block.frame(self._writer_bytes, request_id)
         return frame, block.payload
 
-    def _set_due(self) -> None:
-        # Called where next_frame() has found nothing; every change that gives it something to do sets 0.
-        if len(self._in_flight) < _SMALL_BLOCKS_IN_FLIGHT:
-            self.due_at = 0
-        else:
-            self.due_at = _SEND_AT_BYTES
+    def _send_at(self) -> int:
+        """The size in bytes from which the open block is sent."""
         if self.patient:
-            self.due_at = _NEVER
+            return _NEVER
+        small = 1 if self._least_seconds < _FAR_SECONDS else 2
+        return 0 if len(self._in_flight) < small else _SEND_AT_BYTES
 
     # --- what came in ---------------------------------------------------------------------------
 
@@ -500,7 +493,8 @@ class Appends(Generic[P]):
         frames = [block.resend_parts(self._writer_bytes, request_id) for block in self._in_flight]
         self.ready = True
         self.due_at = 0
-        return Resumed(durable, frames, sum(block.count for block in self._in_flight), self._in_flight_bytes)
+        events = sum(block.count for block in self._in_flight)
+        return Resumed(durable, frames, events, sum(block.size for block in self._in_flight))
 
     def acknowledge(self, reply: DataAppended, now: float) -> list[Durable]:
         """Process an acknowledgement: the store has stored everything up to a number.
@@ -565,8 +559,6 @@ class Appends(Generic[P]):
                 if not count:
                     continue
                 self.segment_length = -1
-                if queue is self._in_flight:
-                    self._in_flight_bytes -= size
                 if not block.count:
                     queue.remove(block)
                     block.settle()
@@ -589,9 +581,10 @@ class Appends(Generic[P]):
         durable = []
         while in_flight and in_flight[0].last_number <= number:
             block = in_flight.popleft()
-            self._in_flight_bytes -= block.size
             block.settle()
-            durable.append(Durable(block.size, block.count, now - block.sent))
+            seconds = now - block.sent
+            self._least_seconds = min(self._least_seconds, seconds)
+            durable.append(Durable(block.size, block.count, seconds))
         return durable
 
 

@@ -26,9 +26,10 @@ _CHECK_SECONDS: Final = 30.0
 class FollowingReader(RangeReader):
     """Reads a segment from an offset, and waits at its end for more until the segment is sealed.
 
-    One request is in flight while there is room for its data. The store holds it until bytes arrive
-    (``docs/protocol/wire.md``, "Tail reads"), so they are received as soon as they are stored. Twice a minute
-    it asks how long the segment is, in case the store has forgotten a read that it holds.
+    One request is in flight while there is room for its data; at the end of the segment, while nothing that
+    has arrived waits for the caller. The store holds it until bytes arrive (``docs/protocol/wire.md``, "Tail
+    reads"), so they are received as soon as they are stored. Twice a minute it asks how long the segment is,
+    in case the store has forgotten a read that it holds.
 
     :param stores: connections to segment stores.
     :param target: the segment.
@@ -131,8 +132,10 @@ class FollowingReader(RangeReader):
                 self._arrived.set()
             if reply.end_of_segment and len(data) == len(reply.data):
                 self._end_at(offset + len(data))
-            else:
+            elif len(data) == length or not self._chunks:
                 self._ask_ahead()
+            # Else these are the last bytes for now: the next request is sent when they are taken. By then
+            # there may be more, which come in one answer.
         return True
 
     def _end_at(self, offset: int) -> None:

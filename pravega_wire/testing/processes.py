@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import SystemRandom
 from typing import IO
 
 from pravega_wire.errors import InvalidArgumentError, ServerEndedError, ServerStartError
@@ -186,6 +187,8 @@ class ServerProcess:
 
 
 _LAST_PORT = 65535
+_FIRST_CANDIDATE = 10_000
+_CONNECTIONS_FROM = 49152  # where the system does not tell: RFC 6335
 
 
 def free_ports(count: int, *, first: int | None = None) -> list[int]:
@@ -201,23 +204,47 @@ def free_ports(count: int, *, first: int | None = None) -> list[int]:
         except InvalidArgumentError as error:
             raise ServerStartError(str(error)) from error
     with ExitStack() as stack:
-        sockets = []
-        for wanted in [first or 0, *[0] * (count - 1)]:
-            listener = stack.enter_context(socket.socket())
-            if wanted:
-                # A server that has just ended leaves connections behind, which do not matter to the next one.
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ports: list[int] = []
+        if first:
             try:
-                listener.bind(("127.0.0.1", wanted))
-                # Two sockets may be bound to one address with that option; only one of them can listen.
-                listener.listen()
+                stack.enter_context(_listening(first, again=True))
             except OSError as error:
                 raise ServerStartError(
-                    f"port {wanted} of 127.0.0.1 is not free ({error.strerror}): "
+                    f"port {first} of 127.0.0.1 is not free ({error.strerror}): "
                     "choose another one, or none to have a free one found"
                 ) from error
-            sockets.append(listener)
-        return [listener.getsockname()[1] for listener in sockets]
+            ports.append(first)
+        candidates = _candidates()
+        while len(ports) < count:
+            try:
+                listener = stack.enter_context(_listening(next(candidates, 0)))
+            except OSError:
+                continue
+            ports.append(listener.getsockname()[1])
+        return ports
+
+
+@contextmanager
+def _listening(port: int, *, again: bool = False) -> Iterator[socket.socket]:
+    with socket.socket() as listener:
+        if again:
+            # A server that has just ended leaves connections behind, which do not matter to the next one.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        # Two sockets may be bound to one address with that option; only one of them can listen.
+        listener.listen()
+        yield listener
+
+
+def _candidates() -> Iterator[int]:
+    """Ports in any order that the system gives to no connection: one could take it before the server does."""
+    try:
+        limit = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        limit = _CONNECTIONS_FROM
+    ports = range(_FIRST_CANDIDATE, limit)
+    # Not the module's own numbers: processes that test with the same seed would look for the same ports.
+    return iter(SystemRandom().sample(ports, len(ports)))
 
 
 def is_free(port: int) -> bool:

@@ -268,7 +268,6 @@ class SettlesOneBlock(Appends[Ack]):
     def _settle_through(self, number: int, now: float) -> list[Durable]:
         for block in [each for each in self._in_flight if each.last_number < number]:
             self._in_flight.remove(block)
-            self._in_flight_bytes -= block.size
         return super()._settle_through(number, now)
 
 

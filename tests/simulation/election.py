@@ -48,6 +48,7 @@ from tests.simulation.sink import (
 from tests.simulation.world import FAULTS, SCOPE, Process, World
 
 _SCHEMA = StructType([StructField("event", BinaryType()), StructField("key", StringType())])
+_MOST_DRIVERS = 30
 _COMMITTER: ContextVar[str] = ContextVar("name of the process that commits", default="")
 
 
@@ -218,9 +219,9 @@ class Jobs(Election):
 
     async def keep_driver(self) -> None:
         while not self.world.quiet:
-            number = self.random.randrange(2 * len(self.names))
-            await self.run_driver(f"driver-{next(self.numbers)}", number, is_last=False)
-            with trio.move_on_after(self.world.pause(self.random) + 0.5):
+            job, number = self.random.randrange(2 * len(self.names)), next(self.numbers)
+            await self.run_driver(f"driver-{number}", job, is_last=False)
+            with trio.move_on_after(inf if number >= _MOST_DRIVERS else self.world.pause(self.random) + 0.5):
                 await self.world.over.wait()
 
     async def run_driver(self, name: str, number: int, *, is_last: bool) -> None:

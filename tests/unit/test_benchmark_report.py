@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from math import log
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import benchmarks.__main__ as program
 from benchmarks.peers import TreeWatch
 from benchmarks.report import AFTER_PAUSE, latencies, pauses, spark_notes, spark_table, table
 from benchmarks.spark_bench import SPARK, Form, SparkBench, write_files
@@ -322,3 +324,11 @@ def test_a_form_that_is_not_there_is_asked_once() -> None:
     assert asked == [(0, "format"), (0, "floor"), (1, "floor"), (2, "floor")]
     assert "error" not in host.records[0]
     assert spark_notes(host.records) == "- batch write, 100B, format: not available: no writer"
+
+
+def test_the_program_asks_for_options_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["bench"])
+    source = Path(program.__file__).read_text()
+    asked_for = set(re.findall(r"\barguments\.([a-z_]+)", source))
+    assert len(asked_for) > 10
+    assert asked_for <= vars(program.parse()).keys()

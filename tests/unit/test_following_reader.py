@@ -208,3 +208,36 @@ def test_a_segment_that_is_sealed_while_a_token_is_fetched_ends() -> None:
         assert reader.sealed
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_the_end_is_asked_for_again_when_its_bytes_are_taken() -> None:
+    """Then one answer has what came meanwhile. In the middle of a segment the next request does not wait."""
+
+    async def main() -> None:
+        store = Store()
+        reader = FollowingReader(cast("Any", store), cast("Any", store), 0, chunk_bytes=4, depth=2)
+
+        def answer(data: bytes) -> None:
+            request = store.requests[-1]
+            reader.on_reply(
+                c.SegmentRead(
+                    segment=Store.name, offset=request.offset, at_tail=False, end_of_segment=False,
+                    data=data, request_id=request.request_id,
+                )
+            )  # fmt: skip
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.receive)
+            await store.next_request()
+            answer(b"0123")
+            assert [each.offset for each in store.requests] == [0, 4]
+            await trio.testing.wait_all_tasks_blocked()
+        answer(b"45")
+        assert len(store.requests) == 2
+        assert bytes(await reader.receive() or b"") == b"45"
+        assert [each.offset for each in store.requests] == [0, 4, 6]
+        # An answer without bytes says nothing, so the bytes are asked for again at once.
+        answer(b"")
+        assert [each.offset for each in store.requests] == [0, 4, 6, 6]
+
+    trio.run(main)

@@ -223,9 +223,13 @@ def test_a_server_that_never_answers_is_named() -> None:
             running.wait_ready(uri, seconds=0)
 
 
-def test_ports_differ() -> None:
+def test_ports_differ_and_are_given_to_no_connection() -> None:
     ports = processes.free_ports(50)
     assert len(set(ports)) == 50
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for _ in range(50):
+            with socket.create_connection(server.getsockname()) as connection:
+                assert connection.getsockname()[1] > max(ports)
 
 
 def test_a_port_that_is_asked_for_is_the_first_or_an_error() -> None:

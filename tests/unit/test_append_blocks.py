@@ -1,13 +1,15 @@
-"""Events with the caller's numbers, before they are sent: leaving out those that a segment has already."""
+"""When the events of a segment are sent, and which of those with the caller's numbers are left out."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_wire.protocol.append import Appends, Block, Place, Promise, settle
+from pravega_wire.protocol.commands import DataAppended
 from pravega_wire.protocol.events import frame_event
 
 
@@ -75,9 +77,45 @@ def test_what_is_stored_is_left_out_once(
         due = [each for each in numbers if each not in gone]
         assert found == [(each, float(each), frame_event(payload(each))) for each in due]
         assert all(block.count == len(block.numbers) == len(block.places) for block in left)
-        assert appends._in_flight_bytes == sum(block.size for block in appends._in_flight)
         assert dropped == len(numbers) - len(due)
         assert dropped_bytes == sum(8 + len(payload(each)) for each in numbers if each in gone)
         for ack, its in blocks:
             assert ack.done == gone.issuperset(its)
         assert shared.done == (not due)
+
+
+@pytest.mark.parametrize(("seconds", "small"), [(0.003, 1), (0.05, 2)])
+def test_events_gather_while_small_blocks_are_in_flight(seconds: float, small: int) -> None:
+    appends = Appends("s/t/0.#epoch.0", UUID(int=1), Promise)
+    appends.set_up(0, 1, 0.0)
+    now, sent = 0.0, 0
+
+    def put(size: int) -> int:
+        """Put an event; return how many blocks are sent because of it."""
+        nonlocal sent
+        framed = frame_event(bytes(size - 8))
+        appends.room(size).put([framed], [None], size, 1)
+        blocks = 0
+        if appends.open.size >= appends.due_at:
+            while appends.next_frame(1, now) is not None:
+                blocks += 1
+        sent += blocks
+        return blocks
+
+    def acknowledge() -> None:
+        nonlocal now
+        now += seconds
+        before = appends.last_stored_number or 0
+        appends.acknowledge(DataAppended(appends.writer_id, appends._next_number, before), now)
+
+    # How far the store is away is known from the first acknowledgement on.
+    assert put(100)
+    acknowledge()
+    for _ in range(3):
+        assert [put(100) for _ in range(4)] == [1] * small + [0] * (4 - small)
+        acknowledge()
+        assert appends.next_frame(1, now) is not None
+        acknowledge()
+    # A large block does not wait.
+    assert [put(100) for _ in range(small + 1)][-1] == 0
+    assert [put(100_000) for _ in range(3)] == [0, 0, 1]
