@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spark_adapter.options.creating import create_if_missing
     from spark_adapter.progress import progress_frame, progress_rows
     from spark_adapter.tables.metadata import metadata_df
-    from spark_adapter.writing.foreach_batch import ForeachBatchSink
+    from spark_adapter.writing.foreach_batch import ForeachBatchSink, SinkPerStream
 
 # A name's module is loaded when the name is used first: Spark starts a process for each plan, and those need
 # few of them.
@@ -41,6 +41,7 @@ _MODULES = {
     "BatchReport": "exactly_once.driver",
     "ForeachBatchSink": "writing.foreach_batch",
     "PravegaDataSource": "datasource",
+    "SinkPerStream": "writing.foreach_batch",
     "create_if_missing": "options.creating",
     "metadata_df": "tables.metadata",
     "progress_frame": "progress",
@@ -55,6 +56,7 @@ __all__ = [
     "STEPS",
     "BatchReport",
     "ForeachBatchSink",
+    "SinkPerStream",
     "create_if_missing",
     "metadata_df",
     "progress_frame",

@@ -45,7 +45,7 @@ from spark_adapter.options.write import (
 from spark_adapter.versions import is_connect, needs_classic
 from spark_adapter.writing.partition import RESULT_SCHEMA, PartitionWriter, decode_result
 
-__all__ = ["ForeachBatchSink"]
+__all__ = ["ForeachBatchSink", "SinkPerStream"]
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +230,7 @@ class ForeachBatchSink:
         self._held: HeldClient | None = None
         self._session = uuid4()
         self._checked_for: str | None = None
+        self._is_one_of_many = False
         self.last_batch: BatchReport | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -341,16 +342,23 @@ class ForeachBatchSink:
             revisioned = open_ledger(
                 held.client, options.ledger, key, batch_id, new_ledger=options.new_ledger
             )
+            journal = Journal(revisioned, key, name=str(options.ledger), compact_after=options.compact_after)
+            new_ledger = options.new_ledger
+            if self._is_one_of_many and not new_ledger:
+                # Rows may name a stream in any batch. A ledger that knows the query would also know whether
+                # they have named it before.
+                journal.refresh()
+                new_ledger = any(each.query == key.query for each in journal.state.sinks)
             self._committer = BatchCommitter(
                 held.client,
                 options.stream,
-                Journal(revisioned, key, name=str(options.ledger), compact_after=options.compact_after),
+                journal,
                 lease=options.lease,
                 session=self._session,
                 checkpoint=checkpoint,
                 wait_visible=options.read_after_write,
                 if_forgotten=options.if_forgotten,
-                new_ledger=options.new_ledger,
+                new_ledger=new_ledger,
                 planned=lambda batch: None if checkpoint is None else _planned(spark, checkpoint, batch),
                 on_older_checkpoint=options.on_older_checkpoint,
                 hook=options.crash_hook,
@@ -401,6 +409,104 @@ class ForeachBatchSink:
             router=options.router,
             event_time_col=event_time,
         )
+
+
+class SinkPerStream:
+    """Writes each row of a micro-batch to the stream that the row names; pass it to
+    ``writeStream.foreachBatch``.
+
+    It writes to one stream after the other. With ``exactly_once`` each of them has the batch's rows exactly
+    once and as a whole; between two of them a reader may see the rows of the one and not yet of the other. A
+    driver that has died between two is followed by one that writes the rest. Let all sinks use one
+    ``ledger_stream``.
+
+    Example::
+
+        from functools import partial
+
+        from spark_adapter import ForeachBatchSink, SinkPerStream, create_if_missing
+
+        def sink_of(stream):
+            create_if_missing(config, stream)
+            return ForeachBatchSink(config, stream, mode="exactly_once", ledger_stream="routed-ledger")
+
+        query = (
+            frame.selectExpr("to_json(struct(*)) AS event", "concat('alerts-', severity) AS target")
+            .writeStream.foreachBatch(SinkPerStream(sink_of, stream_col="target"))
+            .option("checkpointLocation", "/data/checkpoints/routed")
+            .start()
+        )
+
+    :param sink_of: function that makes the sink of a stream, from the name in the rows. It is called once for
+        each name, and may create the stream, or raise to refuse it.
+    :param stream_col: string column with the name of the stream. The sinks do not get it.
+    :param most_streams: the most streams of one batch (default 100): each takes at least one Spark job.
+    :raises InvalidArgumentError: an argument is invalid.
+
+    :ivar last_batches: the report of the last batch for each of its streams.
+    """
+
+    def __init__(
+        self, sink_of: Callable[[str], ForeachBatchSink], *, stream_col: str, most_streams: int = 100
+    ) -> None:
+        check_callable("sink_of", sink_of)
+        check_text("stream_col", stream_col)
+        check_count("most_streams", most_streams)
+        self._sink_of = sink_of
+        self._stream_col = stream_col
+        self._most_streams = most_streams
+        self._sinks: dict[str, ForeachBatchSink] = {}
+        self.last_batches: dict[ScopedStream, BatchReport] = {}
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one batch; Spark calls this.
+
+        :param df: the rows of the batch.
+        :param batch_id: Spark's number of the batch, from 0.
+        :raises InvalidArgumentError: the column is missing or not a string, a row names no stream, or there
+            are more than ``most_streams``; nothing was written.
+        :raises PravegaError: as for :class:`ForeachBatchSink`.
+        """
+        self.last_batches = {}
+        column = require_column(df.schema, "stream_col", self._stream_col, StringType)
+        # Otherwise Spark would compute the rows again for each stream.
+        df = df.persist()
+        try:
+            found = df.select(F.col(quoted(column))).distinct().limit(self._most_streams + 1).collect()
+            names = [row[0] for row in found]
+            if not all(names):
+                raise InvalidArgumentError(
+                    f"column {column!r} (stream_col) of a row in batch {batch_id} is null or empty: it has "
+                    "to name the stream to write to"
+                )
+            if len(names) > self._most_streams:
+                raise InvalidArgumentError(
+                    f"the rows of batch {batch_id} name more than {self._most_streams} streams in column "
+                    f"{column!r}; set most_streams if that is intended"
+                )
+            for stream, its_names in sorted(self._streams(names).items()):
+                sink = self._sinks[its_names[0]]
+                sink(df.where(F.col(quoted(column)).isin(its_names)).drop(column), batch_id)
+                assert sink.last_batch is not None
+                self.last_batches[stream] = sink.last_batch
+        finally:
+            df.unpersist()
+
+    def _streams(self, names: Sequence[str]) -> dict[ScopedStream, list[str]]:
+        """Return the streams of some names, which may be written with and without a scope."""
+        streams: dict[ScopedStream, list[str]] = {}
+        for name in sorted(names):
+            sink = self._sinks.get(name)
+            if sink is None:
+                sink = self._sink_of(name)
+                if not isinstance(sink, ForeachBatchSink):
+                    raise InvalidArgumentError(
+                        f"sink_of({name!r}) must return a ForeachBatchSink, not {type(sink).__name__}"
+                    )
+                sink._is_one_of_many = True
+                self._sinks[name] = sink
+            streams.setdefault(sink._options.stream, []).append(name)
+        return streams
 
 
 def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:

@@ -23,7 +23,7 @@ from pravega_wire.errors import (
     TransactionAbortedError,
 )
 from pravega_wire.sync import PravegaClient
-from spark_adapter import STEPS, ForeachBatchSink
+from spark_adapter import STEPS, ForeachBatchSink, SinkPerStream, create_if_missing
 from spark_adapter.clients import client_for
 from spark_adapter.exactly_once.driver import BatchReport
 from spark_adapter.exactly_once.ledger import (
@@ -569,6 +569,78 @@ def test_two_streams_and_two_sinks_in_one_batch(
     extra = [event for event in read_all(client, other) if event.startswith("extra ")]
     assert sorted(extra) == sorted(f"extra {event}" for batch in range(2) for event, _ in rows_of(batch))
     assert len(read_all(client, other)) == 2 * len(extra)
+
+
+def test_each_row_names_its_stream(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    exactly_once: SinkFactory,
+    tmp_path: Path,
+) -> None:
+    """The second batch names a stream that is new, and its driver dies between the two streams."""
+    new, made = f"{stream}-new", []
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+
+    def per_stream(*, dies: bool) -> SinkPerStream:
+        def sink_of(name: str) -> ForeachBatchSink:
+            made.append(name)
+            create_if_missing(client.config, name)
+
+            def die(step: str) -> None:
+                if dies and name == new:
+                    raise RuntimeError("the driver died")
+
+            return exactly_once(query=None, stream=name, crash_hook=die)
+
+        return SinkPerStream(sink_of, stream_col="Target")
+
+    def run(sink: SinkPerStream) -> list[str]:
+        def write(frame: DataFrame, number: int) -> None:
+            is_even = F.substring("event", -1, 1).isin(*"02468")
+            name = F.when(is_even | (F.lit(number) == 0), f"spark/{stream}").otherwise(new)
+            # One stream may be named in two ways.
+            name = F.when(F.col("key") == "key-0", stream).otherwise(name)
+            sink(frame.withColumn("target", name), number)
+
+        run_query(spark, files, write, checkpoint)
+        return [f"{name.name} {each.outcome} {each.rows}" for name, each in sink.last_batches.items()]
+
+    put_file(files, 0)
+    assert run(per_stream(dies=False)) == [f"{stream} written 200"]
+    put_file(files, 1)
+    with pytest.raises(StreamingQueryException, match="the driver died"):
+        run(per_stream(dies=True))
+    assert (len(read_all(client, stream)), len(read_all(client, new))) == (300, 0)
+    assert run(per_stream(dies=False)) == [f"{stream} skipped 0", f"{new} written 100"]
+    assert len(made) == len({f"spark/{stream}", stream}) + 2 * len({f"spark/{stream}", stream, new})
+    found = read_all(client, stream) + read_all(client, new)
+    assert sorted(found) == sorted(event for batch in range(2) for event, _ in rows_of(batch))
+    assert sorted(read_all(client, new)) == sorted(e for e, _ in rows_of(1) if e[-1] in "13579")
+
+
+def test_rows_without_a_stream_and_streams_that_are_refused(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    def write(target: str, sink: SinkPerStream, number: int = 0) -> None:
+        sink(frame_of(spark, 0).withColumn("target", F.expr(target)), number)
+
+    plain = SinkPerStream(lambda name: ForeachBatchSink(config, name), stream_col="target", most_streams=2)
+    for missing in ("cast(null as string)", "''"):
+        with pytest.raises(InvalidArgumentError, match=r"'target' .* in batch 0 is null or empty"):
+            write(missing, plain)
+    with pytest.raises(InvalidArgumentError, match="batch 0 name more than 2 streams in column 'target'"):
+        write("event", plain)
+    with pytest.raises(InvalidArgumentError, match="stream_col"):
+        write("1", plain)
+    with pytest.raises(InvalidArgumentError, match="must return a ForeachBatchSink, not NoneType"):
+        write("'x'", SinkPerStream(lambda name: None, stream_col="target"))  # type: ignore[arg-type, return-value]
+    assert read_all(client, stream) == []
+    write(f"'{stream}'", plain)
+    assert sorted(read_all(client, stream)) == sorted(event for event, _ in rows_of(0))
+    # As with one stream: a ledger that does not know the query cannot tell what was written before.
+    with pytest.raises(InvalidArgumentError, match=r"does not exist.*new_ledger=True"):
+        write(f"'{stream}'", SinkPerStream(lambda name: exactly_once(stream=name), stream_col="target"), 7)
 
 
 def test_second_write_of_a_batch_to_one_stream_is_refused(
