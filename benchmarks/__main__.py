@@ -33,7 +33,15 @@ from benchmarks.report import latencies, pauses, scale_table, spark_notes, spark
 from benchmarks.scale import ScaleBench
 from benchmarks.spark_bench import APPEND, CONNECTOR, OPERATIONS, SPARK, SparkBench
 from benchmarks.spark_work import KINDS
-from benchmarks.work import COUNTER_BYTES, HEADER_BYTES, LENGTHS, LENGTHS_VARIABLE, POOL, total_bytes
+from benchmarks.work import (
+    COUNTER_BYTES,
+    HEADER_BYTES,
+    LENGTHS,
+    LENGTHS_VARIABLE,
+    POOL,
+    interpreter,
+    total_bytes,
+)
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import cluster, find_java, standalone
@@ -530,7 +538,7 @@ def machine(kind: str) -> dict[str, Any]:
         "processor": model,
         "cores": os.cpu_count(),
         "system": platform.platform(),
-        "python": platform.python_version(),
+        **interpreter(),
         "java": find_java().version,
         "server": kind,
         "versions": versions,

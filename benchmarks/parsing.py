@@ -22,7 +22,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.work import LENGTHS
+from benchmarks.work import LENGTHS, interpreter
 from pravega_wire.protocol.events import EventAssembler, EventBatch, frame_event
 from pravega_wire.stream.event_reader import BareEvent, EventReader, _Cursor, _Feed
 from pravega_wire.values.types import ScopedStream
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=6, help="chunks of 1 MiB in each (default 6)")
     parser.add_argument("--work", nargs="+", choices=tuple(WORK), default=tuple(WORK), metavar="WORK")
     arguments = parser.parse_args()
+    print(json.dumps(interpreter()))
     for kind in LENGTHS:
         data = chunks(kind, arguments.chunks)
         events = sum(len(batch) for each in data for batch in batches(each))
