@@ -469,8 +469,11 @@ class SinkPerStream:
         """
         self.last_batches = {}
         column = require_column(df.schema, "stream_col", self._stream_col, StringType)
-        # Otherwise Spark would compute the rows again for each stream.
-        df = df.persist()
+        level = df.storageLevel
+        is_kept = level.useMemory or level.useDisk
+        if not is_kept:
+            # Otherwise Spark would compute the rows again for each stream.
+            df = df.persist()
         try:
             found = df.select(F.col(quoted(column))).distinct().limit(self._most_streams + 1).collect()
             names = [row[0] for row in found]
@@ -490,7 +493,8 @@ class SinkPerStream:
                 assert sink.last_batch is not None
                 self.last_batches[stream] = sink.last_batch
         finally:
-            df.unpersist()
+            if not is_kept:
+                df.unpersist()
 
     def _streams(self, names: Sequence[str]) -> dict[ScopedStream, list[str]]:
         """Return the streams of some names, which may be written with and without a scope."""

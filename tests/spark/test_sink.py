@@ -601,7 +601,10 @@ def test_each_row_names_its_stream(
             name = F.when(is_even | (F.lit(number) == 0), f"spark/{stream}").otherwise(new)
             # One stream may be named in two ways.
             name = F.when(F.col("key") == "key-0", stream).otherwise(name)
-            sink(frame.withColumn("target", name), number)
+            frame = frame.withColumn("target", name).persist()
+            sink(frame, number)
+            assert frame.storageLevel.useMemory
+            frame.unpersist()
 
         run_query(spark, files, write, checkpoint)
         return [f"{name.name} {each.outcome} {each.rows}" for name, each in sink.last_batches.items()]
