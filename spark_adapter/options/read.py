@@ -443,6 +443,11 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
         if key.lower() == "provider" or key.lower().startswith("option."):
             # Spark adds these when it asks for the columns of a new table.
             raise InvalidArgumentError(NO_TABLE)
+        if key.lower() == "stream_col" and use in WRITES:
+            raise InvalidArgumentError(
+                "a write by format name has one stream, so there is no option 'stream_col'; SinkPerStream in "
+                "foreachBatch writes each row to the stream that it names"
+            )
         if option is None:
             # Spark requests the columns of a read before it says whether it is a streaming read.
             near_uses = READS if use in READS else (use,)
