@@ -57,7 +57,7 @@ BLOCK_BYTES: Final = 1 << 20
 """Size in bytes above which a block takes no more events."""
 
 _SEND_AT_BYTES: Final = 256 * 1024
-_FAR_SECONDS: Final = 0.01
+_FAR_SECONDS: Final = 0.03
 _NEVER: Final = 1 << 62
 
 Part = bytes | memoryview
