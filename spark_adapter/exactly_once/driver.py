@@ -194,6 +194,8 @@ class BatchCommitter:
         person.
     :param new_ledger: whether to accept a batch above 0 although the ledger has no record of the query's
         batches for this stream.
+    :param joins: whether to accept it if the ledger knows the query: rows name the sink's stream, in any
+        batch, and the ledger would know whether they have named it before.
     :param named: whether a person has named the batch, as for a job: then it is skipped if it is DONE,
         whatever its rows are.
     :param planned: returns the checkpoint's entry of a batch, or None if it cannot be read.
@@ -216,6 +218,7 @@ class BatchCommitter:
         wait_visible: bool = True,
         if_forgotten: IfForgotten = "raise",
         new_ledger: bool = False,
+        joins: bool = False,
         named: bool = False,
         planned: Callable[[int], PlannedBatch | None] = lambda batch: None,
         on_older_checkpoint: OnOlderCheckpoint = "raise",
@@ -238,6 +241,7 @@ class BatchCommitter:
         self._wait_visible = wait_visible
         self._if_forgotten = if_forgotten
         self._new_ledger = new_ledger
+        self._joins = joins
         self._named = named
         self._planned = planned
         self._on_older = on_older_checkpoint
@@ -405,9 +409,11 @@ class BatchCommitter:
             new_ledger=self._new_ledger,
             of=f"{self._key} (ledger {self._journal.name})",
         )
-        if isinstance(decision, NeverHeardOf):
-            raise self._never_heard_of(batch)
-        return decision
+        if not isinstance(decision, NeverHeardOf):
+            return decision
+        if self._joins and any(key.query == self._key.query for key in self._journal.state.sinks):
+            return WriteBatch()
+        raise self._never_heard_of(batch)
 
     def _never_heard_of(self, batch: int) -> InvalidArgumentError:
         query = self._key.query

@@ -342,23 +342,17 @@ class ForeachBatchSink:
             revisioned = open_ledger(
                 held.client, options.ledger, key, batch_id, new_ledger=options.new_ledger
             )
-            journal = Journal(revisioned, key, name=str(options.ledger), compact_after=options.compact_after)
-            new_ledger = options.new_ledger
-            if self._is_one_of_many and not new_ledger:
-                # Rows may name a stream in any batch. A ledger that knows the query would also know whether
-                # they have named it before.
-                journal.refresh()
-                new_ledger = any(each.query == key.query for each in journal.state.sinks)
             self._committer = BatchCommitter(
                 held.client,
                 options.stream,
-                journal,
+                Journal(revisioned, key, name=str(options.ledger), compact_after=options.compact_after),
                 lease=options.lease,
                 session=self._session,
                 checkpoint=checkpoint,
                 wait_visible=options.read_after_write,
                 if_forgotten=options.if_forgotten,
-                new_ledger=new_ledger,
+                new_ledger=options.new_ledger,
+                joins=self._is_one_of_many,
                 planned=lambda batch: None if checkpoint is None else _planned(spark, checkpoint, batch),
                 on_older_checkpoint=options.on_older_checkpoint,
                 hook=options.crash_hook,
@@ -421,8 +415,6 @@ class SinkPerStream:
     ``ledger_stream``.
 
     Example::
-
-        from functools import partial
 
         from spark_adapter import ForeachBatchSink, SinkPerStream, create_if_missing
 
