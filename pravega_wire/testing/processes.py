@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from pathlib import Path
 from random import SystemRandom
 from typing import IO
@@ -205,21 +206,18 @@ def free_ports(count: int, *, first: int | None = None) -> list[int]:
             raise ServerStartError(str(error)) from error
     with ExitStack() as stack:
         ports: list[int] = []
-        if first:
+        wanted = chain([first] if first else [], (each for each in _candidates() if each != first), repeat(0))
+        while len(ports) < count:
+            port = next(wanted)
             try:
-                stack.enter_context(_listening(first, again=True))
+                listener = stack.enter_context(_listening(port, again=port == first))
             except OSError as error:
+                if port not in (first, 0):
+                    continue
                 raise ServerStartError(
-                    f"port {first} of 127.0.0.1 is not free ({error.strerror}): "
+                    f"port {port} of 127.0.0.1 is not free ({error.strerror}): "
                     "choose another one, or none to have a free one found"
                 ) from error
-            ports.append(first)
-        candidates = _candidates()
-        while len(ports) < count:
-            try:
-                listener = stack.enter_context(_listening(next(candidates, 0)))
-            except OSError:
-                continue
             ports.append(listener.getsockname()[1])
         return ports
 
@@ -237,14 +235,17 @@ def _listening(port: int, *, again: bool = False) -> Iterator[socket.socket]:
 
 
 def _candidates() -> Iterator[int]:
-    """Ports in any order that the system gives to no connection: one could take it before the server does."""
+    """Ports that the system gives to no connection, which could take one before the server does."""
     try:
         limit = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
         limit = _CONNECTIONS_FROM
     ports = range(_FIRST_CANDIDATE, limit)
-    # Not the module's own numbers: processes that test with the same seed would look for the same ports.
-    return iter(SystemRandom().sample(ports, len(ports)))
+    if ports:
+        # Not the module's own numbers: processes that test with the same seed would look for the same ports.
+        begin = SystemRandom().randrange(len(ports))
+        yield from ports[begin:]
+        yield from ports[:begin]
 
 
 def is_free(port: int) -> bool:
