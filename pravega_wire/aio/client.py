@@ -1175,8 +1175,8 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
 
         :param event: the payload, at most 8 MiB, or a value for the writer's serializer. A ``bytearray`` or
             ``memoryview`` is copied.
-        :param routing_key: events with the same key keep their order. None distributes events over the
-            segments.
+        :param routing_key: events with the same key keep their order. Events with None have no order, and are
+            distributed over the segments, at high rates many in a row to each.
         :returns: an acknowledgement. Its ``wait()`` returns when the event is durable.
         :raises EventTooLargeError: the event is over the limit. Nothing was written.
         :raises PravegaError: the writer has failed, for the reason given in the error.
@@ -1212,7 +1212,7 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
 
         :param events: payloads, or values for the writer's serializer. The total size of the payloads, with 8
             bytes of header for each, is at most 8 MiB.
-        :param routing_key: one key for all of them. None picks a segment at random.
+        :param routing_key: one key for all of them. None picks a segment.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: the batch is over the limit. Nothing was written.
         """

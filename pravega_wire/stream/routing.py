@@ -28,6 +28,7 @@ from pravega_wire.protocol.append import (
     HEADER_BYTES,
     MAX_EVENT_BYTES,
     Appends,
+    Block,
     Place,
     PlaceRun,
     hand_over,
@@ -70,8 +71,11 @@ YIELD_SECONDS = 0.005
 _UNTIMED_EVENTS = 16
 """The most events of an iterable that are read between two looks at the clock."""
 
-_RUN_EVENTS = 1000
-"""The number of consecutive events of an Arrow array without keys that go to one segment."""
+_RUN_EVENTS = 2000
+"""The most consecutive events without keys that go to one segment."""
+
+_RUN_BLOCKS = 6
+"""The most blocks of a segment that such events are in."""
 
 _END = object()
 
@@ -138,10 +142,10 @@ class _RowsOfKey(NamedTuple):
 
     def run(self, writer: RoutedWriter[Any], first: int, last: int) -> tuple[SegmentAppender, int]:
         """Where the rows from ``first`` on go, and the end of those that go there."""
-        appender = writer._select(self.key)
-        if self.key is None and appender is not writer._only:
-            last = min(last, first + _RUN_EVENTS)
-        return appender, last
+        if self.key is None and writer._only is None:
+            appender, count = writer._runs.take(last - first)
+            return appender, first + count
+        return writer._select(self.key), last
 
     def places(self, first: int, last: int) -> Sequence[Place | PlaceRun]:
         """What routes these rows to a successor."""
@@ -175,6 +179,67 @@ class _RowsOfSegment(NamedTuple):
         return () if self.positions is None else [PlaceRun(self.positions[first:last])]
 
 
+class _Runs:
+    """Where events without a routing key go: some of them to one segment, some to the next, and so on.
+
+    If each event went to another segment, a few would be in a block of each of them, and a block costs a
+    store much more than an event does. So a segment whose turn comes while the one before it has something to
+    store gets twice as many events in a row as that one did. As long as each event is stored before the next
+    one is written, each goes to another segment.
+    """
+
+    __slots__ = ("_appender", "_appenders", "_block", "_blocks", "_left", "_length", "_turn")
+
+    def __init__(self, appenders: Sequence[SegmentAppender]) -> None:
+        self._appenders = appenders
+        # Writers that begin together do not all begin with the same segment.
+        self._turn = int(environment().random() * len(appenders))
+        self._appender: SegmentAppender | None = None
+        self._block: Block[Ack] | None = None
+        self._blocks = 0
+        self._length = 1
+        self._left = 0
+
+    def next(self) -> SegmentAppender:
+        """Where the next event goes."""
+        appender = self._appender
+        if appender is None or not self._left or appender.appends.open is not self._block:
+            return self.take(1)[0]
+        self._left -= 1
+        return appender
+
+    def take(self, most: int) -> tuple[SegmentAppender, int]:
+        """Where the next events go, and how many of them.
+
+        :param most: number of events at hand, 1 or more.
+        """
+        appender = self._appender
+        if appender is None or not self._left or self._was_last_block(appender):
+            appender = self._begin()
+        count = min(most, self._left)
+        self._left -= count
+        return appender, count
+
+    def _was_last_block(self, appender: SegmentAppender) -> bool:
+        if appender.appends.open is not self._block:
+            self._block = appender.appends.open
+            self._blocks += 1
+        return self._blocks == _RUN_BLOCKS
+
+    def _begin(self) -> SegmentAppender:
+        if not self._appenders:
+            raise not_open()
+        before = self._appender
+        busy = before is not None and before.appends.unacknowledged
+        self._length = min(2 * self._length, _RUN_EVENTS) if busy else 1
+        self._left = self._length
+        self._turn = (self._turn + 1) % len(self._appenders)
+        self._appender = appender = self._appenders[self._turn]
+        self._block = appender.appends.open
+        self._blocks = 0
+        return appender
+
+
 class _Groups(dict[str, _Group]):
     """The group of each routing key. Keys repeat, so each is hashed only once."""
 
@@ -182,10 +247,10 @@ class _Groups(dict[str, _Group]):
         super().__init__()
         by_appender = {route.appender: _Group(route.appender) for route in routes}
         self.all = list(by_appender.values())
+        self.of = by_appender.__getitem__
         self._by_route = [by_appender[route.appender] for route in routes]
         self._highs = highs
         self._position_of = position_of
-        self._random = environment().random
 
     def at(self, position: float) -> _Group:
         """The group of a position in the key space."""
@@ -193,9 +258,7 @@ class _Groups(dict[str, _Group]):
             raise not_open()
         return self._by_route[bisect_left(self._highs, position)]
 
-    def __missing__(self, key: str | None) -> _Group:
-        if key is None:
-            return self.at(self._random())
+    def __missing__(self, key: str) -> _Group:
         if not isinstance(key, str):
             raise no_key(key)
         group = self.at(self._position_of(key))
@@ -241,6 +304,7 @@ class RoutedWriter(Generic[Value]):
         self._highs: list[float] = []
         self._only: SegmentAppender | None = None
         self._groups = _Groups((), (), self._position_of)
+        self._runs = _Runs(())
         self._error: PravegaError | None = None
         self._outstanding = 0
         self._since_yield = 0
@@ -257,9 +321,10 @@ class RoutedWriter(Generic[Value]):
         if self._highs:
             # Rounding may leave the last range short of 1; every position must have a segment.
             self._highs[-1] = math.inf
-        appenders = {route.appender for route in self._routes}
-        self._only = appenders.pop() if len(appenders) == 1 else None
+        appenders = self._appenders()
+        self._only = appenders[0] if len(appenders) == 1 else None
         self._groups = _Groups(self._routes, self._highs, self._position_of)
+        self._runs = _Runs(appenders)
 
     def _start(self, appender: SegmentAppender) -> None:
         self._counts.begin(self._written)
@@ -271,9 +336,11 @@ class RoutedWriter(Generic[Value]):
     def _select(self, place: Place) -> SegmentAppender:
         if self._only is not None:
             return self._only
+        if place is None:
+            return self._runs.next()
         if type(place) is float:
             return self._groups.at(place).appender
-        return self._groups[place].appender  # type: ignore[index]  # None is looked up, never kept
+        return self._groups[place].appender  # type: ignore[index]
 
     def _heir(self, place: Place) -> Appends[Ack]:
         return self._select(place).appends
@@ -297,8 +364,8 @@ class RoutedWriter(Generic[Value]):
 
         :param event: the payload, at most 8 MiB, or a value for the writer's serializer. A ``bytearray`` or
             ``memoryview`` is copied.
-        :param routing_key: events with the same key keep their order. None distributes events over the
-            segments.
+        :param routing_key: events with the same key keep their order. Events with None have no order, and are
+            distributed over the segments, at high rates many in a row to each.
         :returns: an acknowledgement. Its ``wait()`` returns when the event is durable.
         :raises EventTooLargeError: the event is over the limit. Nothing was written.
         :raises PravegaError: the writer has failed, for the reason given in the error.
@@ -314,7 +381,9 @@ class RoutedWriter(Generic[Value]):
         header = self._headers[length]
         if routing_key is not None and not isinstance(routing_key, str):
             raise no_key(routing_key)
-        appender = self._only or self._groups[routing_key].appender  # type: ignore[index]  # as in _select
+        appender = self._only or (
+            self._runs.next() if routing_key is None else self._groups[routing_key].appender
+        )
         size = length + HEADER_BYTES
         appends = appender.appends
         block = appends.open
@@ -480,7 +549,7 @@ class RoutedWriter(Generic[Value]):
 
         :param events: payloads, or values for the writer's serializer. The total size of the payloads, with 8
             bytes of header for each, is at most 8 MiB.
-        :param routing_key: one key for all of them. None picks a segment at random.
+        :param routing_key: one key for all of them. None picks a segment.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: the batch is over the limit. Nothing was written.
         """
@@ -513,16 +582,23 @@ class RoutedWriter(Generic[Value]):
 
     async def _write_chunk(self, chunk: _Chunk, ack: Ack) -> None:
         """Append events that are in memory, block by block."""
+        keyless = set(chunk.places) == {None}
         first = 0
         while first < len(chunk.events):
             only = self._only
             if only is not None:
                 first = self._fill(only, chunk, first, ack)
+            elif keyless:
+                appender, count = self._runs.take(len(chunk.events) - first)
+                run = slice(first, first + count)
+                found = _Chunk(chunk.events[run], chunk.lengths[run], chunk.places[run])
+                self._fill(appender, found, 0, ack, whole=True)
+                first += count
             else:
-                groups = self._groups
+                groups, runs = self._groups, self._runs
                 try:
                     for event, place in zip(chunk.events, chunk.places, strict=True):
-                        group = groups[place]  # type: ignore[index]  # as in _select
+                        group = groups.of(runs.next()) if place is None else groups[place]
                         group.events.append(event)
                         group.places.append(place)
                 except BaseException:

@@ -1298,8 +1298,8 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
 
         :param event: the payload, at most 8 MiB, or a value for the writer's serializer. A ``bytearray`` or
             ``memoryview`` is copied.
-        :param routing_key: events with the same key keep their order. None distributes events over the
-            segments.
+        :param routing_key: events with the same key keep their order. Events with None have no order, and are
+            distributed over the segments, at high rates many in a row to each.
         :param timeout: seconds to wait for room. If the limit is reached, the event is still queued and may
             be stored.
         :returns: an acknowledgement. Its ``wait()`` returns when the event is durable.
@@ -1348,7 +1348,7 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
 
         :param events: payloads, or values for the writer's serializer. The total size of the payloads, with 8
             bytes of header for each, is at most 8 MiB.
-        :param routing_key: one key for all of them. None picks a segment at random.
+        :param routing_key: one key for all of them. None picks a segment.
         :param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
             may be stored.
         :returns: one acknowledgement for all of them.

@@ -365,3 +365,32 @@ def test_a_writer_whose_stream_was_created_again_says_what_it_waits_for(
 
     with caplog.at_level("WARNING", logger="pravega_wire"):
         trio.run(main)
+
+
+@pytest.mark.parametrize("how", ["one stored after the other", "one by one", "together", "array"])
+async def test_events_without_keys_are_distributed(config: PravegaConfig, how: str) -> None:
+    segments = 4
+    stored_each = how == "one stored after the other"
+    payloads = [b"%d" % number for number in range(40 if stored_each else 3000)]
+    async with open_client(config) as client:
+        await client.create_stream("d", segments)
+        async with client.event_writer("d") as writer:
+            if how == "together":
+                await writer.write_events(payloads)
+            elif how == "array":
+                await writer.write_events(pa.array(payloads, pa.binary()))
+            else:
+                for payload in payloads:
+                    ack = await writer.write_event(payload)
+                    if stored_each:
+                        await ack
+        found = [
+            [event async for batch in client.read_range(each) for event in batch]
+            for each in await client.segment_ranges("d")
+        ]
+        assert sorted(chain.from_iterable(found)) == sorted(payloads)
+        assert len(found) == segments
+        if stored_each:
+            assert {len(events) for events in found} == {len(payloads) // segments}
+        else:
+            assert all(len(events) >= 200 for events in found), [len(events) for events in found]
