@@ -9,6 +9,7 @@ Defined by ``io.pravega.client.stream.impl.ReaderGroupState``, 0.13.0.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,9 @@ __all__ = [
     "stream_of",
 ]
 
+K = TypeVar("K")
 T = TypeVar("T")
+V = TypeVar("V")
 
 SILENT: Final = "_SILENT_"
 """Part of the id of a silent checkpoint, for which readers return no event."""
@@ -1016,8 +1019,25 @@ def _wrapped(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+_REMEMBERED: Final = 256
+"""Records, and states, that a :class:`GroupStateFormat` keeps for other readers: those of some seconds."""
+
+
+def _remember(kept: OrderedDict[K, V], key: K, value: V) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > _REMEMBERED:
+        kept.popitem(last=False)
+
+
 class GroupRecordSerializer:
-    """Serializer of all records of a group: initial states and updates."""
+    """Serializer of all records of a group: initial states and updates.
+
+    Records that were decoded before are returned again.
+    """
+
+    def __init__(self) -> None:
+        self._decoded: OrderedDict[bytes, GroupUpdate] = OrderedDict()
 
     def serialize(self, value: GroupUpdate) -> bytes:
         """See :func:`encode_group_record`."""
@@ -1025,7 +1045,11 @@ class GroupRecordSerializer:
 
     def deserialize(self, payload: bytes) -> GroupUpdate:
         """See :func:`decode_group_record`."""
-        return decode_group_record(payload)
+        record = self._decoded.get(payload)
+        if record is None:
+            record = decode_group_record(payload)
+            _remember(self._decoded, payload, record)
+        return record
 
 
 class GroupInitSerializer:
@@ -1044,15 +1068,32 @@ class GroupInitSerializer:
 
 
 class GroupStateFormat:
-    """How a state synchronizer keeps a :class:`GroupState`."""
+    """How a state synchronizer keeps a :class:`GroupState`.
+
+    The synchronizers of all readers of one process may share an object: each record is then decoded and
+    applied once, and the readers hold the same states.
+    """
 
     initial_serializer: Final = GroupInitSerializer()
-    update_serializer: Final = GroupRecordSerializer()
+
+    def __init__(self) -> None:
+        self.update_serializer: Final = GroupRecordSerializer()
+        self._applied: OrderedDict[object, tuple[GroupState, GroupUpdate, GroupState]] = OrderedDict()
 
     def create(self, initial: GroupInit, revision: object) -> GroupState:
         """Return the state that an initial record describes."""
         return GroupState.begin(initial)
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
-        """Return the state after an update."""
-        return state.apply(update)
+        """Return the state after an update.
+
+        :param revision: of the update. It only tells which of the earlier calls may have been the same.
+        """
+        if (known := self._applied.get(revision)) is not None:
+            before, its_update, after = known
+            # The first state of a reader that has just joined is equal, and those that follow are the same.
+            if update == its_update and (state is before or state == before):
+                return after
+        after = state.apply(update)
+        _remember(self._applied, revision, (state, update, after))
+        return after

@@ -48,6 +48,7 @@ from pravega_wire.protocol.group_state import (
     GroupUpdate,
     ReaderGroupStateInit,
     ReleaseSegment,
+    RemoveReader,
     SegmentCompleted,
     UpdateDistanceToTail,
     is_silent,
@@ -325,9 +326,10 @@ class StreamWatermarks:
 # --- the link -------------------------------------------------------------------------------------
 
 
-class _Watching(GroupStateFormat):
+class _Watching:
     """Records, while updates are applied, what the last fetched state may no longer contain.
 
+    :param shared: applies them.
     :ivar joined: the number of times that readers of a name have joined.
     :ivar watched: checkpoints that callers wait for.
     :ivar found: their positions. A checkpoint may be completed, and cleared by a later one, in updates that
@@ -338,7 +340,10 @@ class _Watching(GroupStateFormat):
     :ivar begun: for each incomplete checkpoint, when its beginning was read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: GroupStateFormat) -> None:
+        self._shared = shared
+        self.initial_serializer = shared.initial_serializer
+        self.update_serializer = shared.update_serializer
         self.joined: Counter[str] = Counter()
         self.watched: Counter[str] = Counter()
         self.found: dict[str, Mapping[str, int]] = {}
@@ -346,11 +351,15 @@ class _Watching(GroupStateFormat):
         self.moved: dict[str, datetime] = {}
         self.begun: dict[str, datetime] = {}
 
+    def create(self, initial: GroupInit, revision: object) -> GroupState:
+        """See :class:`GroupStateFormat`."""
+        return self._shared.create(initial, revision)
+
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`."""
         if isinstance(update, AddReader):
             self.joined[update.reader] += 1
-        after = super().apply(state, update, revision)
+        after = self._shared.apply(state, update, revision)
         for name in self.watched.keys() - self.found.keys():
             positions = after.checkpoints.completed(name)
             if positions is not None:
@@ -372,12 +381,14 @@ class _Watching(GroupStateFormat):
                 | SegmentCompleted(reader=reader)
                 | CheckpointReader(reader=reader)
             ):
-                self.moved[reader] = datetime.now(UTC)
+                # The lag of a reader may be written after the reader has left.
+                if reader in after.assigned:
+                    self.moved[reader] = datetime.now(UTC)
+            case RemoveReader(reader=reader):
+                self.moved.pop(reader, None)
             case ReaderGroupStateInit():
                 self.moved.clear()
-        # The lag of a reader may be written after the reader has left.
-        for gone in self.moved.keys() - after.assigned.keys():
-            del self.moved[gone]
+        # Nearly always there is none. Of all readers this would take long: each of them applies each update.
         for ended in self.begun.keys() - after.checkpoints.pending.keys():
             del self.begun[ended]
 
@@ -415,7 +426,7 @@ class GroupLink:
             raise ReaderGroupNotFoundError(
                 f"reader group {group} does not exist", scope=group.scope
             ) from error
-        watching = _Watching()
+        watching = _Watching(core.group_format(group))
         link = cls(core, group, StateSynchronizer(log, watching, run=in_place), watching)
         try:
             await link.fetch()

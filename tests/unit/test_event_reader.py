@@ -16,7 +16,13 @@ from pravega_wire.aio import portal as loops
 from pravega_wire.errors import DataLossError, PravegaTimeoutError
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import frame_event
-from pravega_wire.protocol.group_state import GroupState, GroupUpdate, ReaderGroupStateInit, ReleaseSegment
+from pravega_wire.protocol.group_state import (
+    GroupState,
+    GroupStateFormat,
+    GroupUpdate,
+    ReaderGroupStateInit,
+    ReleaseSegment,
+)
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.stream.event_reader import Event, EventReader
 from pravega_wire.stream.group_link import GroupLink, _Watching
@@ -48,7 +54,7 @@ class Synchronizer:
             {STREAM: None}, automatic_checkpoint_interval=-0.001, group_refresh_interval=0
         )
         self.state = GroupState.begin(ReaderGroupStateInit(config, starts, ends, dict.fromkeys(starts)))
-        self.watching = _Watching()
+        self.watching = _Watching(GroupStateFormat())
         self.disturb: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.late = False
 
