@@ -28,7 +28,6 @@ from pravega_wire.protocol.append import (
     HEADER_BYTES,
     MAX_EVENT_BYTES,
     Appends,
-    Block,
     Place,
     PlaceRun,
     hand_over,
@@ -75,7 +74,7 @@ _RUN_EVENTS = 2000
 """The most consecutive events without keys that go to one segment."""
 
 _RUN_BLOCKS = 6
-"""The most blocks of a segment that such events are in."""
+"""The most blocks of a segment that a run of such events goes on for."""
 
 _END = object()
 
@@ -188,14 +187,15 @@ class _Runs:
     one is written, each goes to another segment.
     """
 
-    __slots__ = ("_appender", "_appenders", "_block", "_blocks", "_left", "_length", "_turn")
+    __slots__ = ("_ack", "_appender", "_appenders", "_blocks", "_left", "_length", "_turn")
 
     def __init__(self, appenders: Sequence[SegmentAppender]) -> None:
         self._appenders = appenders
         # Writers that begin together do not all begin with the same segment.
         self._turn = int(environment().random() * len(appenders))
         self._appender: SegmentAppender | None = None
-        self._block: Block[Ack] | None = None
+        # Of the open block: each block has its own, and the block itself would be kept after it is sent.
+        self._ack: Ack | None = None
         self._blocks = 0
         self._length = 1
         self._left = 0
@@ -203,7 +203,7 @@ class _Runs:
     def next(self) -> SegmentAppender:
         """Where the next event goes."""
         appender = self._appender
-        if appender is None or not self._left or appender.appends.open is not self._block:
+        if appender is None or not self._left or appender.appends.open.ack is not self._ack:
             return self.take(1)[0]
         self._left -= 1
         return appender
@@ -221,8 +221,8 @@ class _Runs:
         return appender, count
 
     def _was_last_block(self, appender: SegmentAppender) -> bool:
-        if appender.appends.open is not self._block:
-            self._block = appender.appends.open
+        if appender.appends.open.ack is not self._ack:
+            self._ack = appender.appends.open.ack
             self._blocks += 1
         return self._blocks == _RUN_BLOCKS
 
@@ -235,7 +235,7 @@ class _Runs:
         self._left = self._length
         self._turn = (self._turn + 1) % len(self._appenders)
         self._appender = appender = self._appenders[self._turn]
-        self._block = appender.appends.open
+        self._ack = appender.appends.open.ack
         self._blocks = 0
         return appender
 
