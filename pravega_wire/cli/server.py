@@ -69,7 +69,7 @@ def command_line() -> argparse.ArgumentParser:
         each.add_argument("--tls", action="store_true", help="use TLS, with new certificates")
     for each in (one, many, small):
         each.add_argument("--auth", action="store_true", help="demand credentials, those of a new account")
-    load = commands.add_parser("fetch", help="download the jars and do not start a server")
+    load = commands.add_parser("fetch", help="download the jars, and prepare servers to start faster")
     load.add_argument("--pravega-version", metavar="VERSION", help=_VERSION_HELP)
     return parser
 
@@ -80,13 +80,17 @@ def main(argv: list[str] | None = None) -> int:
         ending.begin()
     arguments = command_line().parse_args(argv)
     from pravega_wire.testing.jars import chosen_version, fetch
-    from pravega_wire.testing.server import choose_kind, cluster, standalone
+    from pravega_wire.testing.server import choose_kind, cluster, prepare, standalone
 
     ending.raising()
     signal.signal(signal.SIGTERM, _stop)
     try:
         if arguments.command == "fetch":
             print(fetch(chosen_version(arguments.pravega_version)))
+            try:
+                prepare(arguments.pravega_version)
+            except ServerStartError as error:
+                _say(f"servers will not start faster: {error}")
             return 0
         if arguments.command == "memory":
             with standalone(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 from pravega_wire.errors import ServerStartError
+from pravega_wire.testing.jars import cache_directory
 from pravega_wire.testing.java import find_java
 from pravega_wire.testing.processes import ServerProcess
 
-__all__ = ["java_process"]
+__all__ = ["class_archive", "java_process"]
 
 _OPENS = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in ("java.lang", "java.nio", "sun.nio.ch", "java.util", "java.util.concurrent")
 ]
+
+_ARCHIVING = 13
+"""The first version of Java that archives the classes of any program (JEP 350)."""
 
 _LOGBACK = """<configuration>
 <appender name="F" class="ch.qos.logback.core.FileAppender"><file>{file}</file>
@@ -38,10 +43,12 @@ def java_process(
     level: str = "WARN",
     environment: dict[str, str] | None = None,
     classpath: Sequence[Path],
+    archive_to: Path | None = None,
 ) -> ServerProcess:
     """Return a server process that has not been started.
 
     :param classpath: jars of the server.
+    :param archive_to: file in which Java archives the classes that it has loaded, when the process ends.
     :raises ServerStartError: there is no Java, or the machine's own name has no address.
     """
     _require_own_address()
@@ -58,12 +65,35 @@ def java_process(
         f"-Dlogback.configurationFile={logback}",
         # Servers put journals, ZooKeeper's data and native libraries there, and do not delete them.
         f"-Djava.io.tmpdir={data}",
+        *_archiving(classpath, archive_to),
         *(f"-D{key}={value}" for key, value in properties.items()),
         "-cp",
         os.pathsep.join(map(str, classpath)),
         main_class,
     ]
     return ServerProcess(name, command, address, log, environment or {})
+
+
+def class_archive(classpath: Sequence[Path]) -> Path | None:
+    """The file with the classes of these jars in the form in which Java keeps them in memory.
+
+    A server that finds it starts in three quarters of the time. Java itself checks whether it fits.
+
+    :returns: the path, whether or not there is a file; None if this Java cannot make one.
+    """
+    java = find_java()
+    if java.version < _ARCHIVING:
+        return None
+    made_of = os.pathsep.join(map(str, (java.executable.resolve(), *classpath)))
+    name = hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    return cache_directory() / f"classes-{java.version}-{name}.jsa"
+
+
+def _archiving(classpath: Sequence[Path], archive_to: Path | None) -> list[str]:
+    if archive_to is not None:
+        return [f"-XX:ArchiveClassesAtExit={archive_to}"]
+    archive = class_archive(classpath)
+    return [] if archive is None or not archive.exists() else [f"-XX:SharedArchiveFile={archive}"]
 
 
 def _require_own_address() -> None:
