@@ -681,6 +681,10 @@ class GroupMember:
 
         state = yield from self._change(release)
         self._set_timers(state)
+        # Others fetch the state that often. If this reader took the segment back before that, it could do so
+        # for ever, in step with them.
+        noticed = min(state.config.group_refresh_interval, UNIT * (len(state.assigned) + 1))
+        self._acquire_at = max(self._acquire_at, self._clock() + noticed + 2 * UNIT)
         return state
 
     def _set_timers(self, state: GroupState) -> None:

@@ -174,8 +174,10 @@ class Groups(Workload):
             value = bytes(event.value)
             self.delivered.append(value)
             life.events.append(value)
-            if self.missing is not None:
+            if self.missing is not None and value in self.missing:
                 self.missing.discard(value)
+                # Each epoch of the stream may take some rounds of the group, which are rare in long runs.
+                self.deadline = trio.current_time() + _PATIENCE
             life.position = reader.position
 
     # --- what takes care of the group
