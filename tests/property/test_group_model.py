@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from collections.abc import Generator
+from itertools import pairwise, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pravega_wire.protocol.group_algorithm import Action
 from pravega_wire.protocol.group_state import SILENT
 from pravega_wire.values.groups import ReaderGroupConfig
 from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint, withdraw
@@ -199,3 +202,29 @@ def test_shares_become_fair(readers: int, segments: int) -> None:
     assert sum(shares) == segments
     # A reader gives up a segment to one that has at least two fewer.
     assert shares[-1] - shares[0] <= 1
+
+
+class Unbroken(Reader):
+    """A reader whose writes are all answered."""
+
+    def run(self, steps: Generator[Action, Any, Any], *, may_break: bool = True) -> Any:
+        return super().run(steps, may_break=False)
+
+
+@pytest.mark.parametrize("interval", [3, 500])
+def test_a_reader_does_not_take_back_what_it_gave_up(interval: float) -> None:
+    """However the rounds of one lie beside those of the other: in 20 seconds they have equal shares."""
+    config = ReaderGroupConfig(
+        {STREAM: None}, automatic_checkpoint_interval=0.5, group_refresh_interval=interval
+    )
+    for seed, apart in product(range(20), range(0, 40, 2)):
+        group = Group(random.Random(seed), config, 4)
+        Unbroken(group, "a")
+        for step in range(apart + 200):
+            group.now += 0.1
+            if step == apart:
+                Unbroken(group, "b")
+            for name, reader in group.readers.items():
+                if step % 2 == (name == "b"):
+                    reader.read()
+        assert sorted(map(len, group.state.assigned.values())) == [2, 2], (seed, apart)
