@@ -597,7 +597,8 @@ class RoutedWriter(Generic[Value]):
             else:
                 groups, runs = self._groups, self._runs
                 try:
-                    for event, place in zip(chunk.events, chunk.places, strict=True):
+                    # The rest, if the events before that went to the only segment there was.
+                    for event, place in zip(chunk.events[first:], chunk.places[first:], strict=True):
                         group = groups.of(runs.next()) if place is None else groups[place]
                         group.events.append(event)
                         group.places.append(place)

@@ -23,6 +23,7 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     TransactionsUnlistableError,
 )
+from tests.faults.support import scale_to
 from tests.inside import core_of
 
 
@@ -394,3 +395,34 @@ async def test_events_without_keys_are_distributed(config: PravegaConfig, how: s
             assert {len(events) for events in found} == {len(payloads) // segments}
         else:
             assert all(len(events) >= 200 for events in found), [len(events) for events in found]
+
+
+@pytest.mark.parametrize("key", ["k", None])
+async def test_a_stream_that_scales_in_the_middle_of_a_call(
+    config: PravegaConfig, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of the call that went to the only segment do not go to its successors as well."""
+    # What is read ahead follows the lengths before it: this is many blocks.
+    payloads = [b"%04d" % number + bytes(10_000 * (number >= 64)) for number in range(564)]
+    async with open_client(config) as client:
+        await client.create_stream("m", 1)
+        async with client.event_writer("m", max_outstanding_bytes=100_000) as writer:
+            wait_for_room = writer._wait_for_room
+
+            async def scale_and_wait() -> None:
+                monkeypatch.setattr(writer, "_wait_for_room", wait_for_room)
+                await scale_to(client, "m", 2)
+                await wait_for_room()
+
+            monkeypatch.setattr(writer, "_wait_for_room", scale_and_wait)
+            await writer.write_events(payloads, key)
+            await writer.flush()
+            assert len(writer.segments) == 2
+            assert writer.events_written == len(payloads)
+        found = [
+            event
+            for each in await client.segment_ranges("m")
+            async for batch in client.read_range(each)
+            for event in batch
+        ]
+        assert sorted(found) == payloads
