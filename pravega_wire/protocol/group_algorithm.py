@@ -287,6 +287,11 @@ def cancel_checkpoints(state: GroupState) -> Sequence[GroupUpdate]:
 # --- the algorithm --------------------------------------------------------------------------------
 
 
+def _lag_interval(state: GroupState) -> float:
+    """The time between two reports of a reader about how far behind it is, after each of which it fetches."""
+    return UNIT * (len(state.assigned) + 1)
+
+
 class GroupMember:
     """One reader of a group: its segments, its timers, and what it does next.
 
@@ -683,7 +688,7 @@ class GroupMember:
         self._set_timers(state)
         # Others fetch the state that often. If this reader took the segment back before that, it could do so
         # for ever, in step with them.
-        noticed = min(state.config.group_refresh_interval, UNIT * (len(state.assigned) + 1))
+        noticed = min(state.config.group_refresh_interval, _lag_interval(state))
         self._acquire_at = max(self._acquire_at, self._clock() + noticed + 2 * UNIT)
         return state
 
@@ -695,7 +700,7 @@ class GroupMember:
         self._reset_lag(state)
 
     def _reset_lag(self, state: GroupState) -> None:
-        self._lag_at = self._clock() + UNIT * (len(state.assigned) + 1)
+        self._lag_at = self._clock() + _lag_interval(state)
 
     def _share(self, state: GroupState) -> list[str]:
         """Return the segments to acquire now."""

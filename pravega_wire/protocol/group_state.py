@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from pravega_wire.errors import CorruptedStateError, DecodeError, InvalidArgumentError
@@ -70,9 +71,7 @@ __all__ = [
     "stream_of",
 ]
 
-K = TypeVar("K")
 T = TypeVar("T")
-V = TypeVar("V")
 
 SILENT: Final = "_SILENT_"
 """Part of the id of a silent checkpoint, for which readers return no event."""
@@ -1023,13 +1022,6 @@ _REMEMBERED: Final = 256
 """Records, and states, that a :class:`GroupStateFormat` keeps for other readers: those of some seconds."""
 
 
-def _remember(kept: OrderedDict[K, V], key: K, value: V) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > _REMEMBERED:
-        kept.popitem(last=False)
-
-
 class GroupRecordSerializer:
     """Serializer of all records of a group: initial states and updates.
 
@@ -1037,7 +1029,7 @@ class GroupRecordSerializer:
     """
 
     def __init__(self) -> None:
-        self._decoded: OrderedDict[bytes, GroupUpdate] = OrderedDict()
+        self._decode = lru_cache(_REMEMBERED)(decode_group_record)
 
     def serialize(self, value: GroupUpdate) -> bytes:
         """See :func:`encode_group_record`."""
@@ -1045,11 +1037,7 @@ class GroupRecordSerializer:
 
     def deserialize(self, payload: bytes) -> GroupUpdate:
         """See :func:`decode_group_record`."""
-        record = self._decoded.get(payload)
-        if record is None:
-            record = decode_group_record(payload)
-            _remember(self._decoded, payload, record)
-        return record
+        return self._decode(payload)
 
 
 class GroupInitSerializer:
@@ -1095,5 +1083,8 @@ class GroupStateFormat:
             if update == its_update and (state is before or state == before):
                 return after
         after = state.apply(update)
-        _remember(self._applied, revision, (state, update, after))
+        self._applied[revision] = state, update, after
+        self._applied.move_to_end(revision)
+        if len(self._applied) > _REMEMBERED:
+            self._applied.popitem(last=False)
         return after

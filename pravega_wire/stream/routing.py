@@ -582,7 +582,7 @@ class RoutedWriter(Generic[Value]):
 
     async def _write_chunk(self, chunk: _Chunk, ack: Ack) -> None:
         """Append events that are in memory, block by block."""
-        keyless = set(chunk.places) == {None}
+        keyless = self._only is None and chunk.places.count(None) == len(chunk.places)
         first = 0
         while first < len(chunk.events):
             only = self._only

@@ -40,17 +40,22 @@ def acknowledge(appender: Any) -> None:
     )
 
 
+def put_and_acknowledge(runs: _Runs, count: int) -> list[int]:
+    """Append events, each when the one before it is stored; return which segments they went to."""
+    went = []
+    for _ in range(count):
+        appender = put(runs)
+        acknowledge(appender)
+        went.append(appender.number)
+    return went
+
+
 def lengths(numbers: list[int]) -> list[int]:
     return [len(list(run)) for _, run in groupby(numbers)]
 
 
 def test_each_stored_event_is_followed_by_one_in_the_next_segment() -> None:
-    runs = _Runs(appenders(3))
-    went = []
-    for _ in range(12):
-        appender = put(runs)
-        acknowledge(appender)
-        went.append(appender.number)
+    went = put_and_acknowledge(_Runs(appenders(3)), 12)
     assert lengths(went) == [1] * 12
     assert {number: went.count(number) for number in set(went)} == {0: 4, 1: 4, 2: 4}
 
@@ -66,14 +71,8 @@ def test_runs_grow_while_nothing_is_acknowledged_and_begin_anew() -> None:
             appender.appends.next_frame(1, 0.0)
     # The rest of the run that was going on.
     while len(set(went[-2:])) == 1:
-        went.append(put(runs).number)
-        acknowledge(segments[went[-1]])
-    after = []
-    for _ in range(6):
-        appender = put(runs)
-        acknowledge(appender)
-        after.append(appender.number)
-    assert lengths(after) == [1] * 6
+        went += put_and_acknowledge(runs, 1)
+    assert lengths(put_and_acknowledge(runs, 6)) == [1] * 6
 
 
 def test_a_run_ends_after_some_blocks() -> None:
