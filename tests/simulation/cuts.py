@@ -188,7 +188,7 @@ class Cuts(Writers):
 
 
 def _joined(first: Keys, second: Keys) -> Keys:
-    return {key: first.get(key, []) + second.get(key, []) for key in {**first, **second}}
+    return by_key(event for keys in (first, second) for each in keys.values() for event in each)
 
 
 def _size(found: Keys) -> int:

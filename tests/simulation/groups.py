@@ -96,6 +96,8 @@ class Groups(Workload):
     async def write(self, process: Process) -> None:
         world, rng = self.world, process.random
         keys = [f"k{number}" for number in range(rng.randint(1, 6))]
+        # A reader asks for 1 MiB at a time.
+        sizes = rng.choice(((0,), (0, 1000), (0, 0, 0, 300_000)))
         pause = max(self.world.pause(rng), world.seconds / 300)
         async with process.client() as client:
             while not world.quiet:
@@ -105,7 +107,8 @@ class Groups(Workload):
                         while not world.quiet:
                             await trio.sleep(pause * rng.random())
                             key = rng.choice(keys)
-                            events = [self.history.event(name, key) for _ in range(rng.randint(1, 5))]
+                            size = rng.choice(sizes) if world.network.bandwidth > 1e6 else 0
+                            events = [self.history.event(name, key, size) for _ in range(rng.randint(1, 5))]
                             await writer.write_events(events, key)
         self.written.set()
 

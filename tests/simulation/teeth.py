@@ -33,6 +33,7 @@ from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.routing import RoutedWriter
 from pravega_wire.stream.transaction import Transaction
 from pravega_wire.values.types import Revision
 from spark_adapter.exactly_once import driver, ledger
@@ -158,6 +159,23 @@ def _disorder() -> Iterator[None]:
         real(ended, heir_of)
 
     with patch.object(routing, "hand_over", hand_over):
+        yield
+
+
+@tooth("call written again after a scale", ("writers",))
+def _call_again() -> Iterator[None]:
+    """A call whose only segment is divided begins again with the segments that follow."""
+    real = RoutedWriter._write_chunk
+
+    async def write_chunk(self: RoutedWriter[Any], chunk: Any, ack: Any) -> None:
+        first = 0
+        while self._only is not None and first < len(chunk.events):
+            first = self._fill(self._only, chunk, first, ack)
+            await self._wait_for_room()
+        if first < len(chunk.events):
+            await real(self, chunk, ack)
+
+    with patch.object(RoutedWriter, "_write_chunk", write_chunk):
         yield
 
 

@@ -7,8 +7,10 @@ from itertools import count
 from typing import ClassVar
 from uuid import UUID
 
+import pyarrow as pa
 import trio
 
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.resumable import ResumableWriter
@@ -20,13 +22,18 @@ STREAM = "events"
 
 
 class Writers(Workload):
-    """Processes that write events with keys; each key belongs to one writer."""
+    """Processes that write events; each key belongs to one writer.
+
+    :ivar blocks: how many calls may still write several blocks.
+    :ivar large: and how many an event over the limit of a block.
+    """
 
     name: ClassVar[str] = "writers"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.history = History()
+        self.blocks, self.large = 20, 3
 
     async def prepare(self, client: PravegaClient) -> None:
         await client.create_stream(STREAM, self.random.randint(1, 3))
@@ -48,20 +55,25 @@ class Writers(Workload):
                     async with client.event_writer(
                         STREAM, max_outstanding_bytes=limit, large_events=large
                     ) as writer:
-                        await self.use(process, writer, writer_name)
+                        await self.use(process, writer, writer_name, large=large)
                 if world.quiet:
                     return
 
-    async def use(self, process: Process, writer: EventWriter[bytes], name: str) -> None:
+    async def use(
+        self, process: Process, writer: EventWriter[bytes], name: str, *, large: bool = False
+    ) -> None:
         """Write with one writer, from several tasks."""
         rng = process.random
         async with trio.open_nursery() as nursery:
             for task in range(rng.randint(1, 3)):
-                nursery.start_soon(self.calls, process, writer, f"{name}/{task}", rng.randint(5, 200))
+                most = rng.randint(5, 200)
+                nursery.start_soon(self.calls, process, writer, f"{name}/{task}", most, large)
         async with limited_to(process, "flush", 10 * process.operation_timeout):
             await writer.flush()
 
-    async def calls(self, process: Process, writer: EventWriter[bytes], name: str, most: int) -> None:
+    async def calls(
+        self, process: Process, writer: EventWriter[bytes], name: str, most: int, large: bool
+    ) -> None:
         world, rng = self.world, process.random
         pause = world.pause(rng)
         keys = [f"k{number}" for number in range(rng.randint(1, 4))]
@@ -70,35 +82,50 @@ class Writers(Workload):
                 return
             if pause:
                 await trio.sleep(pause * rng.random())
-            await process.attempt(partial(self.one_call, process, writer, name, keys))
+            await process.attempt(partial(self.one_call, process, writer, name, keys, large))
 
     async def one_call(
-        self, process: Process, writer: EventWriter[bytes], name: str, keys: list[str]
+        self, process: Process, writer: EventWriter[bytes], name: str, keys: list[str], large: bool
     ) -> None:
         rng = process.random
         history = self.history
         key = rng.choice(keys)
-        kind = rng.randrange(6)
+        kind = rng.randrange(9)
         size = rng.choice((0, 10, 500, 30_000))
         several = rng.randint(1, 20)
         chosen = [key]
-        if kind in (3, 5):
-            chosen = [key] * several
-        elif kind == 4:
-            chosen = [rng.choice(keys) for _ in range(several)]
-        events = [history.event(name, each, size % 1000 if kind > 2 else size) for each in chosen]
+        sizes = [size]
+        fast = self.world.network.bandwidth > 1e6
+        if kind > 2:
+            if kind < 8:
+                sizes = [size % 1000] * several
+            elif large and self.large and fast:
+                self.large -= 1
+                sizes = [size, MAX_EVENT_BYTES, size]
+            elif self.blocks and fast:
+                # The first ones decide how many are read ahead.
+                self.blocks -= 1
+                sizes = [0] * 64 + [30_000] * rng.randint(40, 100)
+            chosen = [key] * len(sizes)
+            if kind == 4:
+                chosen = [rng.choice(keys) for _ in sizes]
+            elif kind > 5 and rng.random() < 0.5:
+                chosen = [""] * len(sizes)
+        events = [history.event(name, *each) for each in zip(chosen, sizes, strict=True)]
         history.doubt(events)
-        if kind < 3:
-            ack = await writer.write_event(events[0], key)
+        if kind < 3 or kind == 6:
+            acks = [await writer.write_event(event, chosen[0] or None) for event in events]
         elif kind == 5:
             history.batches.append(events)
-            ack = await writer.write_batch(events, key)
+            acks = [await writer.write_batch(events, key)]
         else:
-            ack = await writer.write_events(events, key if kind == 3 else chosen)
+            given = pa.array(events, pa.binary()) if rng.random() < 0.3 else events
+            acks = [await writer.write_events(given, chosen if kind == 4 else chosen[0] or None)]
         history.trust(events)
         if rng.random() < 0.5:
             async with limited_to(process, "an acknowledgement", 10 * process.operation_timeout):
-                await ack.wait()
+                for ack in acks:
+                    await ack.wait()
             history.acknowledge(events)
 
     async def check(self, client: PravegaClient) -> None:
@@ -114,7 +141,8 @@ class Resumed(Workload):
         super().__init__(world)
         self.id = UUID(int=self.random.getrandbits(128), version=4)
         self.keys = [f"k{number}" for number in range(self.random.randint(1, 5))]
-        self.sizes = self.random.choice((0, 20, 3000))
+        self.sizes = self.random.choice((0, 20, 3000, 60_000))
+        self.blocks = 10
         self.acknowledged = 0
         self.last = 0
 
@@ -164,7 +192,12 @@ class Resumed(Workload):
     async def one_call(self, process: Process, writer: ResumableWriter[bytes]) -> None:
         rng = process.random
         first = writer.next_event_number
-        many = [self.event(first + number) for number in range(rng.choice((1, 1, 1, 5, 30)))]
+        several = rng.choice((1, 1, 1, 5, 30, 150))
+        if several == 150:
+            # These may be several blocks.
+            self.blocks -= self.blocks > 0
+            several = several if self.blocks and self.world.network.bandwidth > 1e6 else 1
+        many = [self.event(first + number) for number in range(several)]
         if len(many) == 1:
             ack = await writer.write_event(*many[0])
         else:
