@@ -393,6 +393,8 @@ class GroupMember:
                     f"reader {self.reader} is already in group {self.group}: names of readers are unique. "
                     "Use another name, or remove the reader with reader_offline if it is dead"
                 )
+            # Counted now: when the write has been answered, more may be known.
+            self._joined_as = self._joined() + 1
             return [AddReader(self.reader)]
 
         state = yield Change(add)
@@ -401,7 +403,6 @@ class GroupMember:
         spread = min(self._initial_delay, refresh) * self._random.random()
         self._acquire_at = now + self._initial_delay + spread
         self._fetch_at = now + refresh
-        self._joined_as = self._joined()
         self._take(state)
 
     def leave(self, positions: Mapping[str, int] | None = None) -> Steps:

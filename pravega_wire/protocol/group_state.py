@@ -9,11 +9,9 @@ Defined by ``io.pravega.client.stream.impl.ReaderGroupState``, 0.13.0.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from pravega_wire.errors import CorruptedStateError, DecodeError, InvalidArgumentError
@@ -1018,18 +1016,8 @@ def _wrapped(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-_REMEMBERED: Final = 256
-"""Records, and states, that a :class:`GroupStateFormat` keeps for other readers: those of some seconds."""
-
-
 class GroupRecordSerializer:
-    """Serializer of all records of a group: initial states and updates.
-
-    Records that were decoded before are returned again.
-    """
-
-    def __init__(self) -> None:
-        self._decode = lru_cache(_REMEMBERED)(decode_group_record)
+    """Serializer of all records of a group: initial states and updates."""
 
     def serialize(self, value: GroupUpdate) -> bytes:
         """See :func:`encode_group_record`."""
@@ -1037,7 +1025,7 @@ class GroupRecordSerializer:
 
     def deserialize(self, payload: bytes) -> GroupUpdate:
         """See :func:`decode_group_record`."""
-        return self._decode(payload)
+        return decode_group_record(payload)
 
 
 class GroupInitSerializer:
@@ -1056,35 +1044,15 @@ class GroupInitSerializer:
 
 
 class GroupStateFormat:
-    """How a state synchronizer keeps a :class:`GroupState`.
-
-    The synchronizers of all readers of one process may share an object: each record is then decoded and
-    applied once, and the readers hold the same states.
-    """
+    """How a state synchronizer keeps a :class:`GroupState`."""
 
     initial_serializer: Final = GroupInitSerializer()
-
-    def __init__(self) -> None:
-        self.update_serializer: Final = GroupRecordSerializer()
-        self._applied: OrderedDict[object, tuple[GroupState, GroupUpdate, GroupState]] = OrderedDict()
+    update_serializer: Final = GroupRecordSerializer()
 
     def create(self, initial: GroupInit, revision: object) -> GroupState:
         """Return the state that an initial record describes."""
         return GroupState.begin(initial)
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
-        """Return the state after an update.
-
-        :param revision: of the update. It only tells which of the earlier calls may have been the same.
-        """
-        if (known := self._applied.get(revision)) is not None:
-            before, its_update, after = known
-            # The first state of a reader that has just joined is equal, and those that follow are the same.
-            if update == its_update and (state is before or state == before):
-                return after
-        after = state.apply(update)
-        self._applied[revision] = state, update, after
-        self._applied.move_to_end(revision)
-        if len(self._applied) > _REMEMBERED:
-            self._applied.popitem(last=False)
-        return after
+        """Return the state after an update."""
+        return state.apply(update)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -12,7 +13,6 @@ from pravega_wire.controller.client import ControllerClient
 from pravega_wire.controller.tokens import Access, StreamToken, TokenCache
 from pravega_wire.errors import ClosedError
 from pravega_wire.metrics import Counters
-from pravega_wire.protocol.group_state import GroupStateFormat
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import Leaving
@@ -34,9 +34,8 @@ class ClientCore:
     nursery: trio.Nursery
     closed: bool = field(default=False)
     turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
-    group_formats: WeakValueDictionary[ScopedStream, GroupStateFormat] = field(
-        default_factory=WeakValueDictionary
-    )
+    group_states: WeakValueDictionary[ScopedStream, Any] = field(default_factory=WeakValueDictionary)
+    """The states of reader groups that are open; see :mod:`pravega_wire.stream.group_link`."""
     committer: UUID = field(default_factory=lambda: environment().new_id())
     """The writer that event times of transactions are noted for, unless the program names another."""
     leaving: Leaving = field(init=False)
@@ -61,10 +60,6 @@ class ClientCore:
     def turn(self, stream: ScopedStream) -> trio.Lock:
         """The lock that conditional writers of a stream take when they get in each other's way."""
         return self.turns.setdefault(stream, trio.Lock())
-
-    def group_format(self, group: ScopedStream) -> GroupStateFormat:
-        """What the readers of a group have decoded and applied, for the next reader."""
-        return self.group_formats.setdefault(group, GroupStateFormat())
 
     def token_source(self, stream: ScopedStream, access: Access) -> StreamToken:
         """A source of current delegation tokens for a stream."""

@@ -444,7 +444,8 @@ class EventReader(Generic[T]):
 
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
         """Return the event times that the group has reached in a stream: :meth:`ReaderGroup.time_window`."""
-        return await self._open_link().time_window(self._core.config.resolve(stream))
+        link = self._open_link()
+        return await link.time_window(self._core.config.resolve(stream), link.state)
 
     async def watermark(self, assigner: WatermarkAssigner) -> int | None:
         """Advance a watermark by the time windows of the group's streams, if that is due.
@@ -454,7 +455,8 @@ class EventReader(Generic[T]):
         """
         if not await in_caller(lambda: assigner.due):
             return None
-        state = self._open_link().state
+        link = self._open_link()
+        state = link.state
         # A stream that was read to its end, or deleted, no longer has segments.
         going_on = set(map(stream_of, chain(*state.assigned.values(), state.unassigned, state.future)))
         live = [stream for stream in state.config.starts if stream in going_on]
@@ -464,7 +466,7 @@ class EventReader(Generic[T]):
             }
             for stream in live
         }
-        windows = {stream: await self.time_window(stream) for stream in live}
+        windows = {stream: await link.time_window(stream, state) for stream in live}
         return await in_caller(assigner.update, windows, places)
 
     def _open_link(self) -> GroupLink:

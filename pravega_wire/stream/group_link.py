@@ -56,10 +56,11 @@ from pravega_wire.protocol.group_state import (
     stream_of,
 )
 from pravega_wire.protocol.watermarks import WatermarkWindow
+from pravega_wire.segment.handles import Waiters
 from pravega_wire.serializers import BytesSerializer
 from pravega_wire.stream import batch
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.revisioned import RevisionedStream, only_segment
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
 from pravega_wire.stream.watermarks import mark_stream
@@ -326,46 +327,34 @@ class StreamWatermarks:
 # --- the link -------------------------------------------------------------------------------------
 
 
-class _Watching:
+class _Watching(GroupStateFormat):
     """Records, while updates are applied, what the last fetched state may no longer contain.
 
-    :param shared: applies them.
     :ivar joined: the number of times that readers of a name have joined.
-    :ivar watched: checkpoints that callers wait for.
-    :ivar found: their positions. A checkpoint may be completed, and cleared by a later one, in updates that
-        arrive together.
-    :ivar since: when the first state was fetched; None before. Updates fetched with it may have been written
-        at any time.
+    :ivar watched: for each checkpoint that callers wait for, what is recorded for each of them: its
+        positions, by name, once it is complete. It may be completed, and cleared by a later one, in updates
+        that arrive together.
     :ivar moved: for each online reader, when its newest record was read.
     :ivar begun: for each incomplete checkpoint, when its beginning was read.
     """
 
-    def __init__(self, shared: GroupStateFormat) -> None:
-        self._shared = shared
-        self.initial_serializer = shared.initial_serializer
-        self.update_serializer = shared.update_serializer
+    def __init__(self) -> None:
         self.joined: Counter[str] = Counter()
-        self.watched: Counter[str] = Counter()
-        self.found: dict[str, Mapping[str, int]] = {}
-        self.since: datetime | None = None
+        self.watched: dict[str, list[dict[str, Mapping[str, int]]]] = {}
         self.moved: dict[str, datetime] = {}
         self.begun: dict[str, datetime] = {}
-
-    def create(self, initial: GroupInit, revision: object) -> GroupState:
-        """See :class:`GroupStateFormat`."""
-        return self._shared.create(initial, revision)
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`."""
         if isinstance(update, AddReader):
             self.joined[update.reader] += 1
-        after = self._shared.apply(state, update, revision)
-        for name in self.watched.keys() - self.found.keys():
+        after = super().apply(state, update, revision)
+        for name, watchers in self.watched.items():
             positions = after.checkpoints.completed(name)
             if positions is not None:
-                self.found[name] = positions
-        if self.since is not None:
-            self._note(update, after)
+                for found in watchers:
+                    found.setdefault(name, positions)
+        self._note(update, after)
         return after
 
     def _note(self, update: GroupUpdate, after: GroupState) -> None:
@@ -388,28 +377,46 @@ class _Watching:
                 self.moved.pop(reader, None)
             case ReaderGroupStateInit():
                 self.moved.clear()
-        # Nearly always there is none. Of all readers this would take long: each of them applies each update.
         for ended in self.begun.keys() - after.checkpoints.pending.keys():
             del self.begun[ended]
+
+
+class _Shared:
+    """A group's state and the connection to it, which all links of a client to the group share.
+
+    :ivar segment_id: id of the segment with the state.
+    :ivar links: number of open links.
+    """
+
+    def __init__(self, core: ClientCore, group: ScopedStream, segment_id: int) -> None:
+        self.segment_id = segment_id
+        self.links = 0
+        self.watching = _Watching()
+        log = RevisionedStream(core, state_stream(group), BytesSerializer(), segment_id)
+        self.synchronizer: StateSynchronizer[GroupState, GroupInit, GroupUpdate] = StateSynchronizer(
+            log, self.watching, run=in_place
+        )
 
 
 class GroupLink:
     """A group's state, and the execution of the actions of :mod:`pravega_wire.protocol.group_algorithm`.
 
+    The links of a client to one group share the state: what one of them fetches, all of them know.
+
+    :ivar watched_since: when this link was opened, in UTC.
     :raises ReaderGroupNotFoundError: (from :meth:`open`) the group does not exist.
     """
 
-    def __init__(
-        self,
-        core: ClientCore,
-        group: ScopedStream,
-        synchronizer: StateSynchronizer[GroupState, GroupInit, GroupUpdate],
-        watching: _Watching,
-    ) -> None:
+    def __init__(self, core: ClientCore, group: ScopedStream, shared: _Shared) -> None:
         self.core = core
         self.group = group
-        self._synchronizer = synchronizer
-        self._watching = watching
+        self._shared = shared
+        self._synchronizer = shared.synchronizer
+        self._watching = shared.watching
+        self._waiters = Waiters(f"the connection to the state of reader group {group} is closed")
+        shared.links += 1
+        # What was fetched by then may have been written at any time.
+        self.watched_since = datetime.now(UTC)
         self._watermarks: dict[ScopedStream, StreamWatermarks] = {}
         self._watermarks_of = 0
 
@@ -421,16 +428,19 @@ class GroupLink:
         """
         core.check_open()
         try:
-            log = await RevisionedStream.open(core, state_stream(group), BytesSerializer())
+            segment_id = await only_segment(core, state_stream(group))
         except StreamNotFoundError as error:
             raise ReaderGroupNotFoundError(
                 f"reader group {group} does not exist", scope=group.scope
             ) from error
-        watching = _Watching(core.group_format(group))
-        link = cls(core, group, StateSynchronizer(log, watching, run=in_place), watching)
+        shared = core.group_states.get(group)
+        # A group that was deleted and created again has another segment.
+        if shared is None or shared.segment_id != segment_id:
+            shared = core.group_states[group] = _Shared(core, group, segment_id)
+        link = cls(core, group, shared)
         try:
             await link.fetch()
-            watching.since = datetime.now(UTC)
+            link.watched_since = datetime.now(UTC)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await link.aclose()
@@ -457,49 +467,50 @@ class GroupLink:
 
     async def fetch(self) -> GroupState:
         """Fetch the updates of other processes."""
-        with self._deletion():
+        with self._using():
             await self._synchronizer.fetch_updates()
         return self.state
 
     async def change(self, action: Change) -> GroupState:
         """Write updates that are generated for the current state."""
-        with self._deletion():
+        with self._using():
             return await self._synchronizer.update(action.generate)
 
     async def announce(self, updates: Sequence[GroupUpdate]) -> None:
         """Write updates, whatever the state is."""
-        with self._deletion():
+        with self._using():
             await self._synchronizer.update_unconditionally(updates)
 
     async def wait_for_updates(self) -> GroupState:
         """Wait until another process writes an update, and fetch it."""
-        with self._deletion():
+        with self._using():
             await self._synchronizer.wait_for_updates()
         return self.state
 
     @contextmanager
-    def _deletion(self) -> Iterator[None]:
-        """Raise errors of the state's stream as the deletion of the group."""
+    def _using(self) -> Iterator[None]:
+        """Wrap what is awaited. Errors of the state's stream are raised as the deletion of the group.
+
+        :raises ClosedError: the link is closed, or was closed during the block.
+        """
         try:
-            yield
+            with self._waiters.waiting():
+                yield
         except (NoSuchSegmentError, StreamNotFoundError, SealedStateError) as error:
             raise ReaderGroupNotFoundError(
                 f"reader group {self.group} was deleted", scope=self.group.scope
             ) from error
 
     def joined(self, reader: str) -> int:
-        """The number of times that readers of this name have joined, as seen by this link."""
+        """The number of times that readers of this name have joined, as seen by this client."""
         return self._watching.joined[reader]
 
-    @property
-    def watched_since(self) -> datetime:
-        """When this link fetched its first state, in UTC."""
-        since = self._watching.since
-        assert since is not None  # a link that was opened
-        return since
+    def _seen(self, when: datetime | None) -> datetime | None:
+        """When something was seen, unless that was before this link was opened."""
+        return when if when is not None and when >= self.watched_since else None
 
     def online_readers(self) -> OnlineReaders:
-        """The readers in the last fetched state, with what this link has seen of them."""
+        """The readers in the last fetched state, with what was seen of them since this link was opened."""
         return OnlineReaders(map(self._online_reader, self.state.assigned))
 
     def _online_reader(self, name: str) -> OnlineReader:
@@ -509,7 +520,7 @@ class GroupLink:
             name,
             {each: state.last_read.get(each, at) for each, at in state.assigned.get(name, {}).items()},
             tuple(each for each in state.checkpoints.checkpoints if name in pending.get(each, ())),
-            self._watching.moved.get(name),
+            self._seen(self._watching.moved.get(name)),
             self.watched_since,
         )
 
@@ -521,25 +532,25 @@ class GroupLink:
                 name,
                 is_silent(name),
                 tuple(map(self._online_reader, sorted(checkpoints.pending[name]))),
-                self._watching.begun.get(name),
+                self._seen(self._watching.begun.get(name)),
             )
             for name in checkpoints.checkpoints
             if name in checkpoints.pending
         )
 
     @contextmanager
-    def watch(self, checkpoint: str) -> Iterator[Mapping[str, Mapping[str, int]]]:
+    def watch(self, checkpoint: str) -> Iterator[dict[str, Mapping[str, int]]]:
         """Record a checkpoint's positions when it is complete. Yields the recorded positions, by name."""
-        watched = self._watching.watched
-        watched[checkpoint] += 1
+        found: dict[str, Mapping[str, int]] = {}
+        # Another task may wait for a checkpoint of the same name.
+        watchers = self._watching.watched.setdefault(checkpoint, [])
+        watchers.append(found)
         try:
-            yield self._watching.found
+            yield found
         finally:
-            watched[checkpoint] -= 1
-            # Another task may still wait for a checkpoint of the same name.
-            if not watched[checkpoint]:
-                del watched[checkpoint]
-                self._watching.found.pop(checkpoint, None)
+            watchers[:] = [each for each in watchers if each is not found]
+            if not watchers:
+                del self._watching.watched[checkpoint]
 
     async def run(self, steps: Generator[Action, Any, R]) -> R:
         """Execute the steps of an algorithm. Cancelling this interrupts the algorithm."""
@@ -572,8 +583,9 @@ class GroupLink:
         return await Topology(self.core, self.state.config).answer(action)
 
     async def _compact(self) -> None:
-        if await self._synchronizer.bytes_since_compaction() > _COMPACT_BYTES:
-            await self._synchronizer.compact(lambda state: state.compacted())
+        with self._waiters.waiting():
+            if await self._synchronizer.bytes_since_compaction() > _COMPACT_BYTES:
+                await self._synchronizer.compact(lambda state: state.compacted())
 
     async def complete(self, cuts: Sequence[StreamCut]) -> list[StreamCut]:
         """Complete the cuts of a group's positions with segments that its state no longer has."""
@@ -616,25 +628,33 @@ class GroupLink:
                 "the data that was read later", self.group, _PUBLISH_SECONDS,
             )  # fmt: skip
 
-    async def time_window(self, stream: ScopedStream) -> TimeWindow:
-        """The event times that the group has reached in a stream, as of its last fetched state.
+    async def time_window(self, stream: ScopedStream, state: GroupState) -> TimeWindow:
+        """The event times that the group has reached in a stream, as of a state.
 
         :raises InvalidArgumentError: the group does not read the stream.
         """
-        if stream not in self.state.config.starts:
+        if stream not in state.config.starts:
             raise InvalidArgumentError(f"reader group {self.group} does not read stream {stream}")
-        if self._watermarks_of != self.state.config.generation:
+        if self._watermarks_of != state.config.generation:
             # After a reset the group may restart at an earlier position, and windows cannot move back.
-            self._watermarks_of = self.state.config.generation
+            self._watermarks_of = state.config.generation
             former, self._watermarks = self._watermarks, {}
             for each in former.values():
                 await each.aclose()
         if stream not in self._watermarks:
             self._watermarks[stream] = StreamWatermarks(self.core, stream)
-        return await self._watermarks[stream].window(self.state)
+        return await self._watermarks[stream].window(state)
 
     async def aclose(self) -> None:
-        """Release the connections."""
+        """Release the connections. Tasks that wait in a call get :class:`ClosedError`."""
         for each in self._watermarks.values():
             await each.aclose()
-        await self._synchronizer.aclose()
+        if self._waiters.closed:
+            return
+        self._waiters.close()
+        shared = self._shared
+        shared.links -= 1
+        if not shared.links:
+            if self.core.group_states.get(self.group) is shared:
+                del self.core.group_states[self.group]
+            await self._synchronizer.aclose()

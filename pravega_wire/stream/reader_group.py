@@ -289,7 +289,7 @@ class ReaderGroup:
 
     Made by :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). The readers may be in
     any number of processes, in Python and in Java. Properties return the group's state as of the last
-    :meth:`refresh`, or of the last method that fetched it.
+    :meth:`refresh`, or of the last method that fetched it, also of another group or reader of the client.
 
     Example::
 
@@ -426,8 +426,7 @@ class ReaderGroup:
         :raises InvalidArgumentError: the group does not read the stream.
         """
         name = self._core.config.resolve(stream)
-        await self._link.fetch()
-        return await self._link.time_window(name)
+        return await self._link.time_window(name, await self._link.fetch())
 
     # --- readers --------------------------------------------------------------------------------
 
@@ -558,6 +557,8 @@ class ReaderGroup:
             nonlocal asked
             updates = begin(state)
             asked = True
+            # What was recorded so far was another one of this name.
+            found.clear()
             return updates
 
         with self._link.watch(name) as found:
@@ -807,6 +808,8 @@ class ReaderGroup:
                 if count != last:
                     last = count
                     yield count
+                    # Others may have fetched newer states in the meantime.
+                    continue
                 with self._waiters.waiting():
                     await link.wait_for_updates()
         finally:

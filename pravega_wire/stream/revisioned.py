@@ -35,7 +35,7 @@ from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.transport.limits import limited
 from pravega_wire.values.types import Revision, ScopedStream
 
-__all__ = ["RevisionReader", "RevisionedStream", "deserialized", "read_news"]
+__all__ = ["RevisionReader", "RevisionedStream", "deserialized", "only_segment", "read_news"]
 
 T = TypeVar("T")
 
@@ -87,26 +87,9 @@ class RevisionedStream(Generic[T]):
     async def open(
         cls, core: ClientCore, stream: ScopedStream, serializer: Serializer[T]
     ) -> RevisionedStream[T]:
-        """Find the stream's segment.
-
-        :raises StreamNotFoundError: the stream does not exist or is sealed.
-        :raises InvalidArgumentError: the stream has more than one segment.
-        """
+        """Find the stream's segment; see :func:`only_segment`."""
         check_serializer(f"revisioned stream {stream}: serializer", serializer)
-        segments = await core.controller.get_current_segments(stream.scope, stream.name)
-        if not segments:
-            raise StreamNotFoundError(
-                f"stream {stream} has no active segment: it is sealed or does not exist",
-                scope=stream.scope,
-                stream=stream.name,
-            )
-        if len(segments) != 1:
-            raise InvalidArgumentError(
-                f"stream {stream} has {len(segments)} segments; a revisioned stream must have exactly one",
-                scope=stream.scope,
-                stream=stream.name,
-            )
-        return cls(core, stream, serializer, segments[0].segment_id)
+        return cls(core, stream, serializer, await only_segment(core, stream))
 
     def _revision(self, offset: int) -> Revision:
         return Revision(self._target.name, offset, 0)
@@ -287,6 +270,28 @@ class RevisionedStream(Generic[T]):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+
+async def only_segment(core: ClientCore, stream: ScopedStream) -> int:
+    """The id of a revisioned stream's segment; another one after the stream was deleted and created again.
+
+    :raises StreamNotFoundError: the stream does not exist or is sealed.
+    :raises InvalidArgumentError: the stream has more than one segment.
+    """
+    segments = await core.controller.get_current_segments(stream.scope, stream.name)
+    if not segments:
+        raise StreamNotFoundError(
+            f"stream {stream} has no active segment: it is sealed or does not exist",
+            scope=stream.scope,
+            stream=stream.name,
+        )
+    if len(segments) != 1:
+        raise InvalidArgumentError(
+            f"stream {stream} has {len(segments)} segments; a revisioned stream must have exactly one",
+            scope=stream.scope,
+            stream=stream.name,
+        )
+    return segments[0].segment_id
 
 
 async def read_news(log: RevisionedStream[T], revision: Revision) -> list[tuple[Revision, T]] | None:

@@ -143,6 +143,9 @@ class StateSynchronizer(Generic[S, I, U]):
         self._revision: Revision | None = None
         self._initialized = False
         self._reading = trio.Lock()
+        self._writing = trio.Lock()
+        # Numbers of the last fetch that was begun, and of the last one that is done.
+        self._begun = self._done = 0
         self._reading_for: CallingThread | None = None
         # A dict, because the order of a set of objects would be that of their addresses.
         self._readers: dict[RevisionReader[bytes], None] = {}
@@ -195,7 +198,12 @@ class StateSynchronizer(Generic[S, I, U]):
 
     async def _fetch(self) -> bool:
         """Apply the updates of other processes. Returns whether the state was ever initialized."""
+        begun = self._begun
         async with self._alone():
+            if self._done > begun:
+                # Another caller has begun after this call, and has fetched everything.
+                return self._initialized
+            self._begun = number = self._begun + 1
             while True:
                 start = self._revision
                 if start is None:
@@ -222,6 +230,7 @@ class StateSynchronizer(Generic[S, I, U]):
                         scope=self.stream.scope,
                         stream=self.stream.name,
                     )
+                self._done = number
                 return self._initialized
 
     async def _reader(self, start: Revision) -> RevisionReader[bytes]:
@@ -437,7 +446,11 @@ class StateSynchronizer(Generic[S, I, U]):
 
     async def _write(self, payload: bytes, known: Revision) -> Revision | None:
         """Append on condition of this revision. If there are newer records, read them and return None."""
-        revision = await self._log.write_conditionally(known, payload)
+        revision = None
+        async with self._writing:
+            # Another caller may have written in the meantime.
+            if self._revision is not None and self._revision.offset == known.offset:
+                revision = await self._log.write_conditionally(known, payload)
         if revision is None:
             await self._catch_up(known)
         return revision
@@ -459,7 +472,8 @@ class StateSynchronizer(Generic[S, I, U]):
         """Write updates that are valid for any state. They are visible after the next fetch."""
         _, payload = await self._run(self._record, updates)
         if payload:
-            await self._log.write_unconditionally(payload)
+            async with self._writing:
+                await self._log.write_unconditionally(payload)
 
     @limited("compacting the state of {self.stream}")
     async def compact(self, summarize: Callable[[S], I | None]) -> None:

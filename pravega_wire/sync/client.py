@@ -1948,7 +1948,7 @@ class ReaderGroup(ReaderGroupBase):
 
     Made by :meth:`PravegaClient.reader_group`; close it (``close`` or ``with``). The readers may be in
     any number of processes, in Python and in Java. Properties return the group's state as of the last
-    :meth:`refresh`, or of the last method that fetched it.
+    :meth:`refresh`, or of the last method that fetched it, also of another group or reader of the client.
 
     Example::
 

@@ -1608,3 +1608,46 @@ async def test_closing_a_group_ends_what_waits_for_its_changes(config: PravegaCo
                 await anext(counts)
         await wait()
         assert ended == [True, True]
+
+
+async def test_the_links_of_one_client_share_the_groups_state(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 4)
+        states = core_of(client).group_states
+        async with group_of(client, "s") as group, group.reader("a") as first:
+            async with group.reader("b") as second:
+                assert [each.links for each in states.values()] == [3]
+                while await first.read_event(0.1) is None and len(first.segments) + len(second.segments) < 4:
+                    assert await second.read_event(0.1) is None
+                assert link_of(first).state is link_of(second).state is link_of(group).state
+                waiting = await client.reader_group("g")
+                async with trio.open_nursery() as nursery:
+
+                    @nursery.start_soon
+                    async def closed() -> None:
+                        with pytest.raises(ClosedError):
+                            await link_of(waiting).wait_for_updates()
+
+                    await trio.testing.wait_all_tasks_blocked()
+                    # Nobody else notices.
+                    await waiting.aclose()
+                assert [each.links for each in states.values()] == [3]
+            assert await first.read_event(0.1) is None
+            assert set(group.online_readers) == {"a"}
+        assert not states
+
+
+async def test_a_group_that_is_created_again_has_a_state_of_its_own(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 2)
+        async with group_of(client, "s") as before, before.reader("a") as lost:
+            await client.delete_reader_group("g")
+            async with group_of(client, "s") as after, after.reader("b"):
+                assert set(after.online_readers) == {"b"}
+                assert after.config.group_id != before.config.group_id
+                with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
+                    await before.refresh()
+                with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
+                    while True:
+                        await lost.read_event(1)
+            assert await (await client.reader_group("g")).last_checkpoint() is None

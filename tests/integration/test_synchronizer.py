@@ -671,3 +671,37 @@ async def test_what_is_no_revision_is_named(config: PravegaConfig) -> None:
                 await log.read_from(no_mark)
             assert no_mark is None
             assert await log.latest_revision() == start
+
+
+async def test_callers_of_one_object_share_fetches_and_write_one_after_the_other(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("counter", 1)
+        async with client.state_synchronizer("counter", COUNTER) as shared:
+            await shared.initialize(Counter(0))
+            requests: list[str] = []
+
+            def count(name: str) -> None:
+                real = getattr(shared._log, name)
+
+                async def counted(*arguments: Any) -> Any:
+                    requests.append(name)
+                    return await real(*arguments)
+
+                monkeypatch.setattr(shared._log, name, counted)
+
+            count("read_from")
+            count("write_conditionally")
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(shared.fetch_updates)
+            # One for those that had asked when it began, and one for the rest.
+            assert requests in (["read_from"], ["read_from"] * 2)
+            requests.clear()
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(shared.update, lambda state: [Add(1)])
+            assert shared.state == Counter(10)
+            # None was refused.
+            assert requests == ["write_conditionally"] * 10

@@ -18,7 +18,6 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_state import (
     GroupState,
-    GroupStateFormat,
     GroupUpdate,
     ReaderGroupStateInit,
     ReleaseSegment,
@@ -54,7 +53,10 @@ class Synchronizer:
             {STREAM: None}, automatic_checkpoint_interval=-0.001, group_refresh_interval=0
         )
         self.state = GroupState.begin(ReaderGroupStateInit(config, starts, ends, dict.fromkeys(starts)))
-        self.watching = _Watching(GroupStateFormat())
+        self.watching = _Watching()
+        # It is also what links share.
+        self.synchronizer = self
+        self.links = 0
         self.disturb: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.late = False
 
@@ -125,6 +127,7 @@ class Core:
         self.counters = store.counters
         self.config = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", env={})
         self.leaving = limits.Leaving(self.config.operation_timeout)
+        self.group_states: dict[ScopedStream, object] = {}
 
     def check_open(self) -> None:
         pass
@@ -145,7 +148,7 @@ class Setting:
 
     async def _open(self, core: Any, group: ScopedStream) -> GroupLink:
         await trio.lowlevel.checkpoint()
-        return GroupLink(core, group, cast("Any", self.synchronizer), self.synchronizer.watching)
+        return GroupLink(core, group, cast("Any", self.synchronizer))
 
     def reader(self, **options: Any) -> EventReader[bytes]:
         return EventReader(cast("Any", self.core), GROUP, "a", None, **options)
