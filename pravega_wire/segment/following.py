@@ -144,5 +144,5 @@ class FollowingReader(RangeReader):
         self._arrived.set()
 
     def _ask_ahead(self) -> None:
-        if not self._asked and self._next < self.end and len(self._chunks) < self._depth:
+        if not self._asked and self._next < self.end and len(self._chunks) < self._ahead.depth:
             self._ask(self._next, min(self.chunk_bytes, self.end - self._next))

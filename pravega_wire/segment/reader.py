@@ -2,11 +2,12 @@
 
 The server answers a read with at most 2 MiB, and with less where an entry of its cache ends
 (``docs/protocol/wire.md``, "Reads"). :class:`RangeReader` keeps several reads in flight, so that the next
-bytes arrive while the caller works on the last ones. Memory stays within ``depth`` chunks.
+bytes arrive while the caller works on the last ones. Memory stays within as many chunks.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 import trio
@@ -23,6 +24,7 @@ from pravega_wire.protocol.events import EventAssembler, EventBatch
 from pravega_wire.segment.failures import check_passing, data_read, reading_given_up
 from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.connection import Flow
 
 __all__ = [
@@ -32,13 +34,54 @@ __all__ = [
     "SMALLEST_CHUNK_BYTES",
     "EventRangeReader",
     "RangeReader",
+    "ReadDepth",
 ]
 
 CHUNK_BYTES = 1 << 20
 SMALLEST_CHUNK_BYTES = 64 * 1024
 DEPTH = 4
+_MOST_DEPTH = 32
+# So much further away, another request is kept in flight: 1 MiB in 5 ms are 200 MB/s.
+_SECONDS_EACH = 0.005
 # An answer that is late counts as progress if this much has arrived: more than keep-alives.
 PROGRESS_BYTES = 64 * 1024
+
+
+class ReadDepth:
+    """How many requests a reader keeps in flight on a connection.
+
+    Unless it is told, more to a store that is further away, because while one answer travels, others can
+    follow it. The distance is the time of the quickest answer so far, or of the greeting if that was quicker:
+    where an answer takes long because the line is slow, more requests would only wait for each other.
+
+    :param depth: how many; None: 4 to 32.
+    :ivar depth: how many.
+    """
+
+    __slots__ = ("_asked_at", "_distance", "_request", "depth")
+
+    def __init__(self, depth: int | None) -> None:
+        self.depth = DEPTH if depth is None else depth
+        self._distance = math.inf if depth is None else 0.0
+        # One at a time is timed.
+        self._request: int | None = None
+        self._asked_at = 0.0
+
+    def asked(self, request_id: int) -> None:
+        """Note that a request is sent."""
+        if self._request is None and self._distance:
+            self._request, self._asked_at = request_id, environment().monotonic()
+
+    def answered(self, request_id: int, greeting: float) -> None:
+        """Note that a request is answered.
+
+        :param greeting: seconds in which the connection was greeted.
+        """
+        if request_id != self._request:
+            return
+        self._request = None
+        self._distance = min(self._distance, environment().monotonic() - self._asked_at, greeting)
+        self.depth = min(_MOST_DEPTH, DEPTH + int(self._distance / _SECONDS_EACH))
 
 
 class RangeReader:
@@ -52,7 +95,8 @@ class RangeReader:
     :param end: offset after the last byte. The data up to it must exist: this reader does not wait for
         appends.
     :param chunk_bytes: bytes of one request.
-    :param depth: the most requests in flight and chunks waiting for the caller, together.
+    :param depth: the most requests in flight and chunks waiting for the caller, together; see
+        :class:`ReadDepth`.
     """
 
     def __init__(
@@ -63,7 +107,7 @@ class RangeReader:
         end: int,
         *,
         chunk_bytes: int = CHUNK_BYTES,
-        depth: int = DEPTH,
+        depth: int | None = None,
     ) -> None:
         if not 0 <= start <= end:
             raise InvalidArgumentError(f"range {start}..{end} of {target.name} is not a range")
@@ -74,6 +118,7 @@ class RangeReader:
         self.counts = stores.counters.reading(target.scope, target.stream)
         self.chunk_bytes = chunk_bytes
         self._depth = depth
+        self._ahead = ReadDepth(depth)
         self._flow: Flow | None = None
         self._next = start
         self._asked: dict[int, tuple[int, int]] = {}
@@ -91,11 +136,15 @@ class RangeReader:
 
     def on_reply(self, reply: c.Command) -> bool:
         """See :class:`FlowHandler`."""
-        asked = self._asked.pop(c.reply_request_id(reply), None)
+        request_id = c.reply_request_id(reply)
+        asked = self._asked.pop(request_id, None)
         if asked is None:
             return False
         offset, length = asked
-        host = self._flow.connection.host if self._flow is not None else "?"
+        host = "?"
+        if self._flow is not None:
+            host = self._flow.connection.host
+            self._ahead.answered(request_id, self._flow.connection.greeting)
         try:
             data = data_read(reply, offset, length, end=self.end, segment=self.target.name, host=host)
         except PravegaError as error:
@@ -127,6 +176,7 @@ class RangeReader:
             return
         request_id = flow.next_request_id()
         self._asked[request_id] = (offset, length)
+        self._ahead.asked(request_id)
         flow.send(
             c.ReadSegment(
                 segment=self.target.name,
@@ -138,7 +188,7 @@ class RangeReader:
         )
 
     def _ask_ahead(self) -> None:
-        while self._next < self.end and len(self._asked) + len(self._chunks) < self._depth:
+        while self._next < self.end and len(self._asked) + len(self._chunks) < self._ahead.depth:
             length = min(self.chunk_bytes, self.end - self._next)
             self._ask(self._next, length)
             self._next += length
@@ -146,6 +196,8 @@ class RangeReader:
     async def _connect(self) -> None:
         self._failure = None
         self._asked.clear()
+        # It may be another store.
+        self._ahead = ReadDepth(self._depth)
         endpoint = await self._stores.endpoint(self.target)
         try:
             self._token = await self.target.token()

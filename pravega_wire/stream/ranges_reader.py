@@ -132,7 +132,7 @@ class InOrder:
                 if each is None:
                     await trio.lowlevel.checkpoint()
                     return None
-                self._current = _reader(self._core, each)
+                self._current = _reader(self._core, each, CHUNK_BYTES, None)
             batch = await self._current.next_batch()
             if batch is not None:
                 return batch
@@ -247,16 +247,18 @@ class Together:
             scope.cancel()
 
     async def _read(self, each: SegmentRange) -> None:
-        async with _reader(self._core, each, self._chunk_bytes) as events:
+        async with _reader(self._core, each, self._chunk_bytes, DEPTH) as events:
             while (batch := await events.next_batch()) is not None:
                 await self._send.send(batch)
 
 
-def _reader(core: ClientCore, each: SegmentRange, chunk_bytes: int = CHUNK_BYTES) -> EventRangeReader:
+def _reader(core: ClientCore, each: SegmentRange, chunk_bytes: int, depth: int | None) -> EventRangeReader:
     core.check_open()
     target = core.target(each.stream, each.segment_id, Access.READ)
     return EventRangeReader(
-        RangeReader(core.stores, target, each.start_offset, each.end_offset, chunk_bytes=chunk_bytes)
+        RangeReader(
+            core.stores, target, each.start_offset, each.end_offset, chunk_bytes=chunk_bytes, depth=depth
+        )
     )
 
 

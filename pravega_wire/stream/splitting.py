@@ -211,7 +211,7 @@ async def _scan(stores: SegmentStores, target: SegmentTarget, scan: _Scan, end: 
         start = scan.next_byte
         # After a few reads without a long jump, read everything, several chunks ahead.
         stop = min(end, start + (length if length < CHUNK_BYTES else _LEG))
-        reader = RangeReader(stores, target, start, stop, chunk_bytes=min(length, CHUNK_BYTES))
+        reader = RangeReader(stores, target, start, stop, chunk_bytes=min(length, CHUNK_BYTES), depth=DEPTH)
         jumped = 0
         try:
             while not scan.done and (chunk := await reader.receive()) is not None:

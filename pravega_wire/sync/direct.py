@@ -17,7 +17,7 @@ from pravega_wire.protocol.codec import segment_read_data_at
 from pravega_wire.protocol.events import EventAssembler, EventBatch
 from pravega_wire.segment.failures import check_passing, data_read, error_of, reading_given_up
 from pravega_wire.segment.handles import OneAtATime
-from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, PROGRESS_BYTES
+from pravega_wire.segment.reader import CHUNK_BYTES, PROGRESS_BYTES, ReadDepth
 from pravega_wire.segment.store import Backoff
 from pravega_wire.support.environment import environment
 from pravega_wire.sync.client import PravegaClient
@@ -95,7 +95,7 @@ class DirectReader:
 
     It works like :meth:`PravegaClient.read_range`, with a connection of its own and about half the processor
     time for each event: no other thread takes part, except for finding the store and for delegation tokens.
-    While the caller works, up to ``depth`` chunks are in flight.
+    While the caller works, several chunks are in flight.
 
     A batch is a view of memory that is used again: **it is valid until the next one is requested**. Copy the
     data to keep (``to_list``, ``to_arrow`` and ``bytes`` do).
@@ -117,7 +117,8 @@ class DirectReader:
     :param client: finds the store and counts the data read. The reader ends with the client.
     :param segment_range: the range to read.
     :param chunk_bytes: the size of one request, in bytes.
-    :param depth: the number of requests in flight.
+    :param depth: the number of requests in flight; None: 4, and more to a store that is more than 5 ms away,
+        up to 32.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class DirectReader:
         segment_range: SegmentRange,
         *,
         chunk_bytes: int = CHUNK_BYTES,
-        depth: int = DEPTH,
+        depth: int | None = None,
     ) -> None:
         core = client._twin._core
         core.check_open()
@@ -139,6 +140,7 @@ class DirectReader:
         self.end = segment_range.end_offset
         self._chunk_bytes = max(1, min(chunk_bytes, self.end - self.offset))
         self._depth = depth
+        self._ahead = ReadDepth(depth)
         self._buffers = _Buffers(self._chunk_bytes)
         self._assembler = EventAssembler(self.offset, self.target.name)
         self._ready: list[EventBatch] = []
@@ -298,7 +300,7 @@ class DirectReader:
         return None
 
     def _ask_ahead(self, reach: _Reach) -> None:
-        while self._next < self.end and len(self._asked) + len(self._chunks) < self._depth:
+        while self._next < self.end and len(self._asked) + len(self._chunks) < self._ahead.depth:
             length = min(self._chunk_bytes, self.end - self._next)
             self._ask(reach, self._next, length)
             self._next += length
@@ -306,6 +308,7 @@ class DirectReader:
     def _ask(self, reach: _Reach, offset: int, length: int) -> None:
         self._request_id += 1
         self._asked[self._request_id] = (offset, length)
+        self._ahead.asked(self._request_id)
         reach.connection.send(
             c.ReadSegment(
                 segment=self.target.name,
@@ -343,12 +346,14 @@ class DirectReader:
     def _on_reply(self, reply: c.Command) -> None:
         reach = self._reach
         assert reach is not None
-        asked = self._asked.pop(c.reply_request_id(reply), None)
+        request_id = c.reply_request_id(reply)
+        asked = self._asked.pop(request_id, None)
         if asked is None:
             if isinstance(reply, c.AuthTokenCheckFailed):
                 # This reply's request id is the offset of the read. Only this reader uses the connection.
                 raise error_of(reply, segment=self.target.name, host=reach.connection.host, doing="reading")
             return
+        self._ahead.answered(request_id, reach.connection.greeting)
         offset, length = asked
         data = data_read(
             reply, offset, length, end=self.end, segment=self.target.name, host=reach.connection.host
@@ -394,6 +399,8 @@ class DirectReader:
             sock, host, tls=stores.pool.tls, limits=self._limits, allocate=self._buffers.allocate
         )
         self._next = self.offset
+        # It may be another store.
+        self._ahead = ReadDepth(self._depth)
         return _Reach(connection, token)
 
     def _renew_token(self, reach: _Reach) -> None:

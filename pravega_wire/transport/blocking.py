@@ -18,6 +18,7 @@ from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import Command
 from pravega_wire.protocol.frames import FrameDecoder
 from pravega_wire.protocol.session import GREETING, Session, senseless
+from pravega_wire.support.environment import environment
 from pravega_wire.transport.diagnosis import handshake_failure
 from pravega_wire.transport.limits import Limits
 from pravega_wire.transport.stream import handshake_too_slow, mapped_errors
@@ -39,6 +40,7 @@ class BlockingConnection:
     :param tls: how to secure the connection, None for plain TCP.
     :param limits: time limits.
     :param allocate: returns the memory of large bodies; see :class:`FrameDecoder`.
+    :ivar greeting: seconds from the greeting to the store's; 0 until then.
     :ivar received_bytes: number of bytes received.
     :ivar tick: longest time in seconds that :meth:`receive` waits.
     :raises TlsError: the TLS handshake or the check of the certificate failed.
@@ -56,6 +58,7 @@ class BlockingConnection:
         allocate: Callable[[int], memoryview],
     ) -> None:
         self.host = host
+        self.greeting = 0.0
         self.received_bytes = 0
         self._session: Session[None] = Session(host, limits.silence, FrameDecoder(_BUFFER_BYTES, allocate))
         self._whole = 0
@@ -72,6 +75,7 @@ class BlockingConnection:
             self._whole = socket.MSG_WAITALL
         else:
             sock.settimeout(tick)
+        self._greeted_at = environment().monotonic()
         try:
             self._send(GREETING)
         except BaseException:
@@ -118,7 +122,10 @@ class BlockingConnection:
             session.ended()
         self.received_bytes += count
         try:
-            return list(session.received(count))
+            replies = list(session.received(count))
+            if session.features is not None and not self.greeting:
+                self.greeting = environment().monotonic() - self._greeted_at
+            return replies
         except ProtocolError as error:
             raise senseless(error, self.host)  # noqa: B904  # it has its cause
 

@@ -63,6 +63,7 @@ class Connection:
     :param stream: the network stream.
     :param on_closed: called once, when the connection takes no new flows.
     :param silence: seconds without any byte in either direction after which the connection is lost.
+    :ivar greeting: seconds from the greeting to the store's; 0 until then.
     :ivar received_bytes: number of bytes received.
     :ivar failure: what ended the connection, None while it is open.
     """
@@ -89,7 +90,8 @@ class Connection:
         self._writable.set()
         self._greeted = trio.Event()
         self.received_bytes = 0
-        self._heard = trio.current_time()
+        self._heard = self._began = trio.current_time()
+        self.greeting = 0.0
         self.failure: PravegaError | None = None
 
     async def features(self) -> Features:
@@ -243,7 +245,8 @@ class Connection:
                 flow = session.flow_of(reply)
                 if flow is None or not flow.handler.on_reply(reply):
                     session.check_unclaimed(reply)
-            if session.features is not None:
+            if session.features is not None and not self._greeted.is_set():
+                self.greeting = trio.current_time() - self._began
                 self._greeted.set()
 
     @trio.lowlevel.enable_ki_protection

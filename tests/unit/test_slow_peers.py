@@ -285,6 +285,7 @@ class Sharing(Session):
     def __init__(self) -> None:
         super().__init__()
         self.received_bytes = 0
+        self.greeting = 0.0
 
 
 def test_a_reader_waits_its_turn_on_a_connection_that_is_busy() -> None:
