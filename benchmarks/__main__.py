@@ -80,13 +80,14 @@ class Entrant:
     """A participant in one kind of work.
 
     :ivar share: part of the events it gets; below 1 for those that would take minutes.
-    :ivar sizes, segments: event sizes and numbers of segments it takes part with.
+    :ivar sizes: event sizes it takes part with.
+    :ivar segments: numbers of segments it takes part with; none: all.
     """
 
     participant: str
     share: float = 1.0
     sizes: tuple[int, ...] = SIZES
-    segments: tuple[int, ...] = SEGMENTS
+    segments: tuple[int, ...] = ()
 
 
 ENTRANTS = {
@@ -179,6 +180,7 @@ class Bench:
 
     :ivar lengths: how lengths of events vary; a key of ``LENGTHS``.
     :ivar sizes: the sizes of events to append and to read.
+    :ivar segments: the numbers of segments of streams, except for scale, Spark and the synchronizer.
     :ivar connector: Python, ``JAVA_HOME`` and jar of the official Spark connector.
     :ivar spark_settings: of our Spark session, each ``NAME=VALUE``.
     """
@@ -194,6 +196,7 @@ class Bench:
     out: IO[str]
     lengths: str = "fixed"
     sizes: Sequence[int] = SIZES
+    segments: Sequence[int] = SEGMENTS
     records: list[dict[str, Any]] = field(default_factory=list)
     connector: tuple[Path, Path, Path] | None = None
     spark_settings: Sequence[str] = ()
@@ -352,13 +355,13 @@ class Bench:
             for entrant in ENTRANTS[operation]
             if self.available(entrant.participant)
             and (size in entrant.sizes or size not in SIZES)
-            and segments in entrant.segments
+            and (not entrant.segments or segments in entrant.segments)
         }
 
     def run_append(self) -> None:
         """Run all appends."""
         for size in self.sizes:
-            for segments in SEGMENTS:
+            for segments in self.segments:
                 self.say(f"append {size} B, {segments} segment(s)")
                 entrants = self.entrants("append", size, segments)
                 for number, name in self.turns(list(entrants)):
@@ -377,7 +380,7 @@ class Bench:
         :param operation: "read" through the batch client, "group" through a group of one reader.
         """
         for size in self.sizes:
-            for segments in SEGMENTS:
+            for segments in self.segments:
                 self.say(f"{operation} {size} B, {segments} segment(s)")
                 entrants = self.entrants(operation, size, segments)
                 count = self.scaled_bytes(READ_EVENTS[size])
@@ -394,7 +397,7 @@ class Bench:
         """Measure the time of an event from a writer to a reader, at a rate that all participants can
         sustain."""
         count = self.scaled(LATENCY_EVENTS)
-        for segments in SEGMENTS:
+        for segments in self.segments:
             for size in SIZES[:2]:
                 self.say(f"latency {size} B, {segments} segment(s)")
                 entrants = self.entrants("latency", size, segments)
@@ -408,7 +411,7 @@ class Bench:
 
     def run_load(self) -> None:
         """Measure the same at parts of the highest rate that every participant sustains."""
-        for segments in SEGMENTS:
+        for segments in self.segments:
             highest = self.load("load, highest", segments, self.scaled(LOAD_EVENTS), 0)
             if highest is None:
                 continue
@@ -433,7 +436,7 @@ class Bench:
 
     def run_acks(self) -> None:
         """Measure the time of one append, when each is awaited before the next."""
-        for segments in SEGMENTS:
+        for segments in self.segments:
             for size in SIZES[:2]:
                 self.say(f"acks {size} B, {segments} segment(s)")
                 entrants = self.entrants("acks", size, segments)
@@ -453,7 +456,7 @@ class Bench:
         """Measure the time of a transaction, one after the other."""
         size, events = TRANSACTION_SIZE, TRANSACTION_EVENTS
         count = max(2, round(TRANSACTIONS * self.scale))
-        for segments in SEGMENTS:
+        for segments in self.segments:
             self.say(f"transactions of {events} events of {size} B, {segments} segment(s)")
             keys = KEYS if segments > 1 else 0
             for number, name in self.turns(list(self.entrants("transactions", size, segments))):
@@ -575,6 +578,10 @@ def parse() -> argparse.Namespace:
         "--events", nargs="+", choices=tuple(SIZE_NAMES), default=tuple(SIZE_NAMES), metavar="SIZE",
         help=f"sizes of events to append and to read: {', '.join(SIZE_NAMES)} (default: all)",
     )  # fmt: skip
+    parser.add_argument(
+        "--segments", type=int, nargs="+", default=SEGMENTS, metavar="N",
+        help="numbers of segments of a stream, except for scale, Spark and the synchronizer (default: 1 4)",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="one round with a tenth of the events")
     parser.add_argument(
         "--work", nargs="+", choices=GROUPS, default=GROUPS, help="kinds of work (default: all)"
@@ -671,6 +678,7 @@ def main() -> int:
             out,
             lengths=arguments.lengths,
             sizes=[SIZE_NAMES[each] for each in arguments.events],
+            segments=arguments.segments,
             connector=connector,
             spark_settings=arguments.spark_conf,
         )

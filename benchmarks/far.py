@@ -1,7 +1,7 @@
 """Appends and reads with a store that is far away: ``python -m benchmarks.far``.
 
-A proxy holds everything that the segment store sends back for 10 and for 50 ms; Java and this client go
-through the same one. Only the store is far: streams are looked up as usual.
+A proxy holds everything that the segment store sends back for some time; Java and this client go through the
+same one. Only the store is far: streams are looked up as usual.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pravega_wire.sync import open_client
 from pravega_wire.testing import cluster
 from pravega_wire.threads.portal import Portal
 
-DELAYS = (0.010, 0.050)
+DELAYS = (0, 10, 50, 200)
 SIZE, APPENDS, READS = 1000, 200_000, 300_000
 NAMES = ("java", "pravega_wire")
 _CHUNK = 256 * 1024
@@ -101,6 +101,10 @@ def main() -> int:
     parser.add_argument(
         "--output", type=Path, default=Path("bench-far.jsonl"), help="file for one JSON object a measurement"
     )
+    parser.add_argument(
+        "--delays", type=int, nargs="+", default=DELAYS, metavar="MS",
+        help="milliseconds to the store (default: 0 10 50 200)",
+    )  # fmt: skip
     arguments = parser.parse_args()
     with ExitStack() as stack:
         line = stack.enter_context(DelayLine())
@@ -124,9 +128,9 @@ def main() -> int:
         appends, reads = bench.scaled(APPENDS), bench.scaled(READS)
         with bench.stream(1) as full:
             payload = bench.fill(full, SIZE, reads)
-            for delay in (0.0, *DELAYS):
-                line.delay = delay
-                far = f"{delay * 1000:.0f} ms"
+            for delay in arguments.delays:
+                line.delay = delay / 1000
+                far = f"{delay} ms"
                 bench.say(f"a store that is {far} away")
                 for number, name in bench.turns(NAMES):
                     with bench.stream(1) as stream:

@@ -130,7 +130,7 @@ def _far(rows: Sequence[Row]) -> list[Panel]:
     panels = []
     for work, title in (("append", "Appending"), ("read", "Reading")):
         bars: dict[str, list[Bar]] = {}
-        for delay in ("0 ms", "10 ms", "50 ms"):
+        for delay in ("0 ms", "10 ms", "50 ms", "200 ms"):
             where = {"operation": f"{work}, {delay}", "event": "1 kB"}
             java = _row(rows, participant="java", **where)
             bars[f"{delay} away"] = [_beside(_row(rows, participant="pravega_wire", **where), java)]
