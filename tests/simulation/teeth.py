@@ -85,7 +85,7 @@ def planted(name: str | None) -> AbstractContextManager[None]:
 # --- cuts -----------------------------------------------------------------------------------------
 
 
-@tooth("tail of the call before", ("cuts",), seeds=(2,))
+@tooth("tail of the call before", ("cuts",), seeds=(1, 3))
 def _old_tail() -> Iterator[None]:
     """The lengths of segments are those that were asked for last time."""
     real = batch.segment_infos
@@ -162,7 +162,7 @@ def _disorder() -> Iterator[None]:
         yield
 
 
-@tooth("call written again after a scale", ("writers",))
+@tooth("call written again after a scale", ("writers",), seeds=(5, 19))
 def _call_again() -> Iterator[None]:
     """A call whose only segment is divided begins again with the segments that follow."""
     real = RoutedWriter._write_chunk
