@@ -6,6 +6,7 @@ also sends keep-alives and notices silence.
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import struct
@@ -40,7 +41,7 @@ class BlockingConnection:
     :param tls: how to secure the connection, None for plain TCP.
     :param limits: time limits.
     :param allocate: returns the memory of large bodies; see :class:`FrameDecoder`.
-    :ivar greeting: seconds from the greeting to the store's; 0 until then.
+    :ivar greeting: seconds from the greeting to the store's; infinity until then.
     :ivar received_bytes: number of bytes received.
     :ivar tick: longest time in seconds that :meth:`receive` waits.
     :raises TlsError: the TLS handshake or the check of the certificate failed.
@@ -58,7 +59,7 @@ class BlockingConnection:
         allocate: Callable[[int], memoryview],
     ) -> None:
         self.host = host
-        self.greeting = 0.0
+        self.greeting = math.inf
         self.received_bytes = 0
         self._session: Session[None] = Session(host, limits.silence, FrameDecoder(_BUFFER_BYTES, allocate))
         self._whole = 0
@@ -123,7 +124,7 @@ class BlockingConnection:
         self.received_bytes += count
         try:
             replies = list(session.received(count))
-            if session.features is not None and not self.greeting:
+            if session.features is not None and self.greeting == math.inf:
                 self.greeting = environment().monotonic() - self._greeted_at
             return replies
         except ProtocolError as error:

@@ -7,6 +7,7 @@ connection was started in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -63,7 +64,7 @@ class Connection:
     :param stream: the network stream.
     :param on_closed: called once, when the connection takes no new flows.
     :param silence: seconds without any byte in either direction after which the connection is lost.
-    :ivar greeting: seconds from the greeting to the store's; 0 until then.
+    :ivar greeting: seconds from the greeting to the store's; infinity until then.
     :ivar received_bytes: number of bytes received.
     :ivar failure: what ended the connection, None while it is open.
     """
@@ -91,7 +92,7 @@ class Connection:
         self._greeted = trio.Event()
         self.received_bytes = 0
         self._heard = self._began = trio.current_time()
-        self.greeting = 0.0
+        self.greeting = math.inf
         self.failure: PravegaError | None = None
 
     async def features(self) -> Features:

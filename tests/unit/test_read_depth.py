@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import pytest
@@ -83,6 +84,10 @@ def test_a_slow_line_is_not_a_distance() -> None:
 
 def test_a_slow_greeting_is_not_a_distance() -> None:
     assert most_in_flight(0.001, greeting=0.5) == 4
+
+
+def test_an_answer_that_arrives_with_the_greeting() -> None:
+    assert most_in_flight(0.0501, greeting=math.inf) == 14
 
 
 def test_a_number_that_is_given() -> None:
