@@ -141,6 +141,7 @@ class StateSynchronizer(Generic[S, I, U]):
         # None although there is a state: truncation has passed its revision, and the next initial state has
         # to be found.
         self._revision: Revision | None = None
+        self._former: Revision | None = None
         self._initialized = False
         self._reading = trio.Lock()
         self._writing = trio.Lock()
@@ -152,7 +153,7 @@ class StateSynchronizer(Generic[S, I, U]):
 
     def __repr__(self) -> str:
         state = "closed" if self._log._waiters.closed else "open"
-        at = "not initialized" if self._revision is None else f"at offset {self._revision.offset}"
+        at = "not initialized" if self.revision is None else f"at offset {self.revision.offset}"
         return f"<StateSynchronizer on {self.stream}, {state}, {at}>"
 
     @property
@@ -166,7 +167,7 @@ class StateSynchronizer(Generic[S, I, U]):
     @property
     def revision(self) -> Revision | None:
         """The revision up to which :attr:`state` includes everything; None before it was initialized."""
-        return self._revision
+        return self._former if self._revision is None else self._revision
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class StateSynchronizer(Generic[S, I, U]):
                 except DataLossError:
                     # Another process compacted the state and truncated records that were not read here. So
                     # the stream has a newer initial state. The known state stays until that is found.
-                    self._revision = None
+                    self._former, self._revision = self.revision, None
                     continue
                 if self._initialized and self._revision is None:
                     raise CorruptedStateError(

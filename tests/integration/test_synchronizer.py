@@ -705,3 +705,33 @@ async def test_callers_of_one_object_share_fetches_and_write_one_after_the_other
             assert shared.state == Counter(10)
             # None was refused.
             assert requests == ["write_conditionally"] * 10
+
+
+async def test_the_revision_stays_known_while_a_newer_initial_state_is_looked_for(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("counter", 1)
+        async with (
+            client.state_synchronizer("counter", COUNTER) as ahead,
+            client.state_synchronizer("counter", COUNTER) as behind,
+        ):
+            await ahead.initialize(Counter(0))
+            await behind.fetch_updates()
+            before = behind.revision
+            assert before is not None
+            for _ in range(2):
+                await ahead.update(lambda state: [Add(1)])
+                await ahead.compact(lambda state: state)
+            seen = []
+            look = behind._beginning
+
+            async def beginning() -> Revision:
+                seen.append((behind.state, behind.revision, repr(behind)))
+                return await look()
+
+            monkeypatch.setattr(behind, "_beginning", beginning)
+            assert await behind.fetch_updates() == Counter(2)
+            assert [(state, revision) for state, revision, _ in seen] == [(Counter(0), before)]
+            assert f"at offset {before.offset}" in seen[0][2]
+            assert behind.revision == ahead.revision
