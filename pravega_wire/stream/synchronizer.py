@@ -142,7 +142,6 @@ class StateSynchronizer(Generic[S, I, U]):
         # to be found.
         self._revision: Revision | None = None
         self._former: Revision | None = None
-        self._initialized = False
         self._reading = trio.Lock()
         self._writing = trio.Lock()
         # Numbers of the last fetch that was begun, and of the last one that is done.
@@ -203,7 +202,7 @@ class StateSynchronizer(Generic[S, I, U]):
         async with self._alone():
             if self._done > begun:
                 # Another caller has begun after this call, and has fetched everything.
-                return self._initialized
+                return self.revision is not None
             self._begun = number = self._begun + 1
             while True:
                 start = self._revision
@@ -225,14 +224,14 @@ class StateSynchronizer(Generic[S, I, U]):
                     # the stream has a newer initial state. The known state stays until that is found.
                     self._former, self._revision = self.revision, None
                     continue
-                if self._initialized and self._revision is None:
+                if self._revision is None and self._former is not None:
                     raise CorruptedStateError(
                         f"stream {self.stream} was truncated and contains no initial state",
                         scope=self.stream.scope,
                         stream=self.stream.name,
                     )
                 self._done = number
-                return self._initialized
+                return self.revision is not None
 
     async def _reader(self, start: Revision) -> RevisionReader[bytes]:
         try:
@@ -258,7 +257,7 @@ class StateSynchronizer(Generic[S, I, U]):
             # Fetched first, so that everything written from now on is beyond it.
             known = await self._log.latest_revision()
             await self.fetch_updates()
-            if self._initialized:
+            if self.revision is not None:
                 return self._state
         await self._log.wait_beyond(known)
         return await self.fetch_updates()
@@ -308,7 +307,6 @@ class StateSynchronizer(Generic[S, I, U]):
             # If another thread's call changed the state first, repeat the step with that state.
             if self._state is known[0] and self._revision is known[1]:
                 self._state, self._revision = state, revision
-                self._initialized = self._initialized or revision is not None
                 return
 
     def _after_record(self, known: _Known[S], payload: bytes, revision: Revision) -> _Known[S]:
