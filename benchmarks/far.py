@@ -1,7 +1,7 @@
 """Appends and reads with a store that is far away: ``python -m benchmarks.far``.
 
 A proxy holds everything that the segment store sends back for some time; Java and this client go through the
-same one. Only the store is far: streams are looked up as usual.
+same one. The controller is near, but its own requests to the store go through the proxy as well.
 """
 
 from __future__ import annotations

@@ -195,8 +195,10 @@ class Resumed(Workload):
         several = rng.choice((1, 1, 1, 5, 30, 150))
         if several == 150:
             # These may be several blocks.
-            self.blocks -= self.blocks > 0
-            several = several if self.blocks and self.world.network.bandwidth > 1e6 else 1
+            if self.blocks and self.world.network.bandwidth > 1e6:
+                self.blocks -= 1
+            else:
+                several = 1
         many = [self.event(first + number) for number in range(several)]
         if len(many) == 1:
             ack = await writer.write_event(*many[0])
