@@ -141,9 +141,9 @@ OPTIONS = (
     Option(
         "ending_timestamp",
         "",
-        "for `read`: the event time to end at, instead of `end_stream_cut`",
+        "the event time to end at, instead of `end_stream_cut`",
         ("endingTimestamp",),
-        uses=("read",),
+        uses=READS,
     ),
     Option(
         "max_bytes_per_trigger",
@@ -561,16 +561,14 @@ class ReadOptions:
             words=("earliest", "latest"),
             times=True,
         )
-        # The end of a query must not depend on when it is started, unless it is stored for all streams.
-        bounded = use == "read"
         end = bounds_of(
             choice,
             config,
             given,
             ("end_stream_cut", "ending_timestamp"),
-            "latest" if bounded else "unbounded",
-            words=("latest",) if bounded else (),
-            times=bounded,
+            "latest" if use == "read" else "unbounded",
+            words=("latest",),
+            times=True,
         )
         if choice.pattern is not None and end.places:
             raise InvalidArgumentError(

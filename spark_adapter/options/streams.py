@@ -344,21 +344,20 @@ def _proven_before(marks: Sequence[Watermark], time: int) -> Watermark | None:
     return None
 
 
-def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: str) -> StreamCut:
-    """Return the first known position with no event older than ``time`` after it.
-
-    The result is the tail if there is none yet.
+def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: str | None) -> StreamCut | None:
+    """Return the first known position with no event older than ``time`` after it, or None if there is none
+    yet.
 
     :param client: the client to use.
     :param stream: the stream.
     :param time: event time in milliseconds, in the unit of the writers' notes.
-    :param option: name of the option, for the message.
+    :param option: name of the option, for the message; None if the stream may have no watermarks yet.
     :raises InvalidArgumentError: the stream has no watermarks.
     """
-    for mark in _marks(client, stream, option):
+    for mark in client.watermarks(stream) if option is None else _marks(client, stream, option):
         if mark.lower >= time:
             return _place_of(client, stream, mark, client.head(stream))
-    return client.tail(stream)
+    return None
 
 
 def _place_of(client: PravegaClient, stream: ScopedStream, mark: Watermark, head: StreamCut) -> StreamCut:

@@ -55,6 +55,10 @@ _SEALED_SECONDS = 60.0
 # The interval between checks of a sealed stream that was read to its end; it may be deleted and created
 # again.
 
+_WATERMARK_SECONDS = 5.0
+# The interval between checks whether a watermark has reached the time at which a query ends. The controller
+# makes one about every ten seconds.
+
 _PLANS = 5
 # The number of attempts to plan a batch while data is being truncated. The last attempt reads no data.
 
@@ -80,7 +84,9 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
             return client.segment_ranges(
                 stream,
                 cut_before(client, stream, start, options.start.option) if isinstance(start, int) else start,
-                cut_after(client, stream, end, options.end.option) if isinstance(end, int) else end,
+                (cut_after(client, stream, end, options.end.option) or "latest")
+                if isinstance(end, int)
+                else end,
                 on_truncated="raise" if options.fail_on_data_loss else "skip_to_head",
                 max_range_bytes=max_range_bytes,
             )
@@ -137,6 +143,8 @@ class StreamPlanner:
         self._unstored: frozenset[ScopedStream] = frozenset()
         # The end of a run that reads the existing data and then stops (availableNow).
         self._target: dict[ScopedStream, StreamCut] | None = None
+        # When to look again for the ends that are times.
+        self._look_for_ends_at = 0.0
         self._found: list[ScopedStream] = []
         self._look_again_at = 0.0
         self._idle_since: float | None = None
@@ -180,7 +188,7 @@ class StreamPlanner:
         """Return the offset at which a new query starts; it is the same for each call in one run.
 
         :raises StreamNotFoundError: a stream does not exist.
-        :raises InvalidArgumentError: the start is a time, and a stream has no watermarks.
+        :raises InvalidArgumentError: the start or the end is a time, and a stream has no watermarks.
         :raises InvalidStreamCutError: a stream's end is before its start.
         """
         if self._initial is None:
@@ -194,23 +202,25 @@ class StreamPlanner:
             # A name may be mistyped; a stream that a pattern has found existed.
             named = self.options.choice.pattern is None
             cuts = for_each(streams, start) if named else self._of_existing(streams, start)
-            ends = self._ends_of(client, list(cuts))
-            if self.options.end.word == "latest":
-                cuts = {stream: cut for stream, cut in cuts.items() if stream in ends}
-            for_each(cuts, lambda stream: self._require_before_end(client, stream, cuts[stream]))
+            ends = self._ends_of(client, list(cuts), {}, option=self.options.end.option)
+            cuts = {stream: cut for stream, cut in cuts.items() if self._may_join(stream, ends)}
+            for_each(cuts, lambda stream: self._require_before_end(client, cuts[stream], ends))
             self._initial = StreamOffset(cuts, cuts, ends).to_dict()
         return self._initial
 
-    def _require_before_end(self, client: PravegaClient, stream: ScopedStream, start: StreamCut) -> None:
+    def _require_before_end(
+        self, client: PravegaClient, start: StreamCut, ends: Mapping[ScopedStream, StreamCut]
+    ) -> None:
         """Check that a new query has something to read before its end.
 
         Later its end may be changed to one that it has passed: then it reads nothing more.
         """
-        end = self.options.end.cut_of(stream)
+        stream = start.stream
+        end = None if self.options.end.of(stream) == "latest" else self._fixed_end(stream, ends)
         if end is not None and end != start and self._is_over(client, start, end):
             raise InvalidStreamCutError(
-                f"option 'end_stream_cut': {end} is before the query's start {start}, so nothing of stream "
-                f"{stream} would ever be read",
+                f"option {self.options.end.option!r}: {end} is before the query's start {start}, so nothing "
+                f"of stream {stream} would ever be read",
                 scope=stream.scope,
                 stream=stream.name,
             )
@@ -230,13 +240,41 @@ class StreamPlanner:
             return (self._target or {}).get(stream) or client.tail(stream)
         return client.head(stream)
 
-    def _ends_of(self, client: PravegaClient, streams: list[ScopedStream]) -> dict[ScopedStream, StreamCut]:
-        """Return the ends that must be stored: those that are determined when a query first starts."""
-        if self.options.end.word != "latest":
-            return {}
-        return self._of_existing(
-            streams, lambda stream: (self._target or {}).get(stream) or client.tail(stream)
-        )
+    def _ends_of(
+        self,
+        client: PravegaClient,
+        streams: list[ScopedStream],
+        stored: Mapping[ScopedStream, StreamCut],
+        *,
+        option: str | None = None,
+    ) -> dict[ScopedStream, StreamCut]:
+        """Return the ends that must be stored, because the same options would give others later.
+
+        ``latest`` is determined once, when a query first starts. A time is determined when a watermark has
+        reached it.
+
+        :param stored: those of the offset before.
+        :param option: see :func:`cut_after`.
+        """
+        places = {stream: self.options.end.of(stream) for stream in (*streams, *stored)}
+        ends = {
+            stream: cut
+            for stream, cut in stored.items()
+            if places[stream] == "latest" or isinstance(places[stream], int)
+        }
+        if not any(places[stream] == "latest" for stream in ends):
+            newest = [stream for stream in streams if places[stream] == "latest"]
+            ends |= self._of_existing(
+                newest, lambda stream: (self._target or {}).get(stream) or client.tail(stream)
+            )
+        times = {s: at for s in streams if s not in ends and isinstance(at := places[s], int)}
+        if times and time.monotonic() >= self._look_for_ends_at:
+            self._look_for_ends_at = time.monotonic() + _WATERMARK_SECONDS
+            ends |= self._of_existing(times, lambda stream: cut_after(client, stream, times[stream], option))
+        return ends
+
+    def _fixed_end(self, stream: ScopedStream, ends: Mapping[ScopedStream, StreamCut]) -> StreamCut | None:
+        return ends.get(stream) or self.options.end.cut_of(stream)
 
     def latest(self, start: dict[str, Any], limit: Limit, *, wait: bool = False) -> dict[str, Any]:
         """Return the offset at which the next batch ends; ``start`` itself if there is no new data.
@@ -255,10 +293,8 @@ class StreamPlanner:
         self._is_first = start == self._initial
         client = self._open()
         self._pace()
-        ends = before.ends if self.options.end.word == "latest" else {}
-        if self.options.end.word == "latest" and not ends:
-            ends = self._ends_of(client, self._streams(client))
         streams = self._streams(client)
+        ends = self._ends_of(client, streams, before.ends)
         joining = [each for each in streams if each not in before.cuts and self._may_join(each, ends)]
         begun = self._of_existing(joining, client.head)
         starts = {**before.cuts, **begun}
@@ -320,7 +356,7 @@ class StreamPlanner:
         return self._found
 
     def _of_existing(
-        self, streams: Iterable[ScopedStream], ask: Callable[[ScopedStream], StreamCut]
+        self, streams: Iterable[ScopedStream], ask: Callable[[ScopedStream], StreamCut | None]
     ) -> dict[ScopedStream, StreamCut]:
         """Return the cuts of the streams; leave out deleted ones if that is allowed or a pattern has found
         them."""
@@ -339,9 +375,7 @@ class StreamPlanner:
         return self._target is None or stream in self._target
 
     def _may_join(self, stream: ScopedStream, ends: Mapping[ScopedStream, StreamCut]) -> bool:
-        if not self._in_target(stream):
-            return False
-        return self.options.end.word != "latest" or stream in ends
+        return self._in_target(stream) and (self.options.end.of(stream) != "latest" or stream in ends)
 
     # --- one stream -----------------------------------------------------------------------------
 
@@ -350,7 +384,7 @@ class StreamPlanner:
     ) -> tuple[StreamCut, bool]:
         """Return the furthest end of a batch, and True if it is the end of the query rather than of the
         stream."""
-        fixed = ends.get(stream) or self.options.end.cut_of(stream)
+        fixed = self._fixed_end(stream, ends)
         if self._target is not None and stream in self._target and fixed is None:
             return self._target[stream], True
         return (fixed, True) if fixed is not None else (client.tail(stream), False)

@@ -506,6 +506,11 @@ def test_times_by_watermarks(config: PravegaConfig, client: PravegaClient, strea
     assert sorted(read(endingTimestamp=now * 2)) == written
     query = Query(config, stream=stream, startingTimestamp=at)
     assert sorted(map(int, query.run())) == sorted(late)
+    query = Query(config, stream=stream, endingTimestamp=mark.lower)
+    assert sorted(map(int, query.run())) == sorted(early)
+    ends = json.dumps({stream: now * 2})
+    query = Query(config, stream=stream, startingOffsets=json.dumps({stream: at}), endingOffsets=ends)
+    assert sorted(map(int, query.run())) == sorted(late)
 
 
 def test_offsets_of_others_are_refused(config: PravegaConfig, client: PravegaClient, stream: str) -> None:

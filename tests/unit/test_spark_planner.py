@@ -10,8 +10,20 @@ from typing import Any, cast
 
 import pytest
 
-from pravega_wire import LeadingPart, ScopedStream, SegmentRange, StreamCut
-from pravega_wire.errors import DataLossError, InvalidStreamCutError, StreamNotFoundError
+from pravega_wire import (
+    LeadingPart,
+    ScopedStream,
+    SegmentRange,
+    StreamCut,
+    Watermark,
+    WatermarkSegment,
+)
+from pravega_wire.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    StreamNotFoundError,
+)
 from pravega_wire.sync import PravegaClient
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
 from pravega_wire.values.naming import segment_name
@@ -30,6 +42,7 @@ class Streams:
     :ivar truncate: cuts that are made when data is looked at, before it is.
     :ivar vanish: streams that are deleted when they are asked for next.
     :ivar counted: parts whose events were counted.
+    :ivar marks: watermarks by stream.
     """
 
     def __init__(self, **streams: tuple[int, int]) -> None:
@@ -39,6 +52,15 @@ class Streams:
         self.sealed: set[str] = set()
         self.asked: list[str] = []
         self.counted: list[tuple[str, int, int]] = []
+        self.marks: dict[str, list[Watermark]] = {}
+
+    def mark(self, name: str, time: int, offset: int) -> None:
+        self.marks.setdefault(name, []).append(
+            Watermark(time, time, (WatermarkSegment(0, 0.0, 1.0, offset),))
+        )
+
+    def watermarks(self, stream: ScopedStream) -> list[Watermark]:
+        return list(self.marks.get(stream.name, []))
 
     def list_streams(self, scope: str) -> Iterator[ScopedStream]:
         return iter([ScopedStream(scope, name) for name in self.streams])
@@ -336,6 +358,68 @@ def test_the_end_is_where_the_first_streams_of_a_pattern_end() -> None:
     assert bounds(planner.ranges(start, offset)) == [("b", 0, 100)]
     streams.streams |= {"b": (0, 120), "c": (0, 100)}
     assert planner.latest(offset, Limit()) == offset
+
+
+def test_a_query_ends_at_a_time_once_a_watermark_has_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda pause: None))
+    streams = Streams(b=(0, 100))
+    given = {"ending_timestamp": 50}
+    with pytest.raises(InvalidArgumentError, match="'ending_timestamp': stream a/b has no watermarks"):
+        planner_of(streams, **given).initial()
+    streams.mark("b", 10, 20)
+    planner = planner_of(streams, **given)
+    start = planner.initial()
+    assert "ends" not in start
+    # Not reached yet: everything is read.
+    first = planner.latest(start, Limit())
+    assert bounds(planner.ranges(start, first)) == [("b", 0, 100)]
+    # Reached at 150; seen a few seconds later, and kept in the offset with the data before it.
+    streams.streams["b"] = (0, 200)
+    streams.mark("b", 50, 150)
+    assert planner.latest(first, Limit())["cuts"] != first["cuts"]
+    now = 6.0
+    second = planner.latest(first, Limit())
+    assert bounds(planner.ranges(first, second)) == [("b", 100, 150)]
+    assert second["ends"] == {"a/b": StreamCut(ScopedStream("a", "b"), {0: 150}).to_text()}
+    # The watermark may be deleted: nothing more is read, nor after a restart.
+    streams.marks.clear()
+    streams.streams["b"] = (0, 300)
+    for each in (planner, planner_of(streams, **given)):
+        assert each.latest(second, Limit()) == second
+    # A query that has passed the place when it learns of it reads nothing more.
+    streams.mark("b", 50, 150)
+    late = {**first, "cuts": {"a/b": StreamCut(ScopedStream("a", "b"), {0: 180}).to_text()}}
+    other = planner_of(streams, **given)
+    assert bounds(other.ranges(late, other.latest(late, Limit()))) == []
+    # A new query that would begin behind it is refused.
+    with pytest.raises(InvalidStreamCutError, match=r"'ending_timestamp': .* is before the query's start"):
+        planner_of(streams, **given, start_stream_cut="latest").initial()
+    # An end in the past is where a new query ends; so is that of a stream found later.
+    matched = planner_of(streams, scope="a", stream_pattern=".", stream_discovery_interval=0, **given)
+    begun = matched.latest(matched.initial(), Limit())
+    assert begun["ends"].keys() == {"a/b"}
+    streams.streams["c"] = (0, 50)
+    grown = matched.latest(begun, Limit())
+    assert bounds(matched.ranges(begun, grown)) == [("c", 0, 50)]
+    now = 12.0
+    streams.streams["c"] = (0, 90)
+    streams.mark("c", 60, 70)
+    assert bounds(matched.ranges(grown, matched.latest(grown, Limit()))) == [("c", 50, 70)]
+
+
+def test_each_stream_of_a_query_has_an_end_of_its_own() -> None:
+    streams = Streams(b=(0, 100), c=(0, 100), d=(0, 100))
+    streams.mark("c", 50, 30)
+    places = {"a/b": "latest", "c": 50, "a/d": StreamCut(ScopedStream("a", "d"), {0: 10}).to_text()}
+    given = {"stream": "", "subscribe": "b,c,d", "scope": "a", "end_stream_cut": json.dumps(places)}
+    planner = planner_of(streams, **given)
+    start = planner.initial()
+    streams.streams = dict.fromkeys("bcd", (0, 200))
+    for each in (planner, planner_of(streams, **given)):
+        end = each.latest(start, Limit())
+        assert bounds(each.ranges(start, end)) == [("b", 0, 100), ("c", 0, 30), ("d", 0, 10)]
+        assert each.latest(end, Limit()) == end
 
 
 def test_a_new_query_needs_an_end_behind_its_start() -> None:
