@@ -1,8 +1,8 @@
 """Read and write Pravega streams in PySpark.
 
-:func:`register` adds the format ``pravega`` to a session, for ``spark.read``, ``readStream``,
-``DataFrame.write`` and ``writeStream``. :func:`read_df` and :func:`read_rdd` read the events between two
-stream cuts.
+``spark.read``, ``readStream``, ``DataFrame.write`` and ``writeStream`` have the format ``pravega``; where
+Spark does not find it by itself, :func:`register` adds it to a session. :func:`read_df` and :func:`read_rdd`
+read the events between two stream cuts.
 :class:`ForeachBatchSink` writes the micro-batches of a streaming query, optionally exactly once.
 """
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pyspark import RDD, SparkContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
@@ -175,6 +176,9 @@ def read_rdd(
 def register(spark: SparkSession) -> None:
     """Register the format ``pravega`` in a Spark session. Calling it again has no effect.
 
+    It is needed only where Spark does not find the format by itself: PySpark 4 looks for ``pyspark_pravega``
+    once, and finds it if this package is installed for the Python that it runs then.
+
     It also makes the session the active one of the calling thread, because Spark looks a format up there:
     call it in each thread that writes by format name, and for each further session
     (``spark.newSession()``).
@@ -197,7 +201,12 @@ def register(spark: SparkSession) -> None:
     if not is_connect(spark):
         # Spark looks a format up in the thread's active session, not in this one. This makes it active.
         spark.createDataFrame([], "none int")
-    spark.dataSource.register(PravegaDataSource)
+    try:
+        spark.dataSource.register(PravegaDataSource)
+    except AnalysisException as error:
+        # Some versions refuse one that they have found by themselves.
+        if error.getErrorClass() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def read_df(

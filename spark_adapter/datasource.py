@@ -1,6 +1,7 @@
 """The data source ``pravega``, for PySpark 4.0 and newer, which have an API for data sources in Python.
 
-Only :mod:`spark_adapter` and :func:`spark_adapter.register` import this module, if that API exists.
+It is imported only if that API exists: by :mod:`spark_adapter`, and by ``pyspark_pravega``, where Spark finds
+it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,11 @@ __all__ = ["PravegaDataSource"]
 class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
     """The format ``pravega`` of ``spark.read``, ``readStream``, ``DataFrame.write`` and ``writeStream``.
 
-    :func:`spark_adapter.register` makes it available in a session. ``docs/spark-reading.md`` and
-    ``docs/spark-writing.md`` list the options. The bounds of a batch read are resolved when Spark plans it.
+    ``docs/spark-reading.md`` and ``docs/spark-writing.md`` list the options. The
+    bounds of a batch read are resolved when Spark plans it.
 
     Example::
 
-        register(spark)
         frame = (
             spark.read.format("pravega")
             .option("controller", "tcp://localhost:9090")

@@ -13,7 +13,6 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import spark_adapter
 from examples.flights_demo.data import COLUMNS
 from examples.flights_demo.job import Progress
 
@@ -39,7 +38,6 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    spark_adapter.register(spark)
 
     flights = (
         spark.readStream.format("pravega").options(controller=args.controller, stream=args.stream).load()

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_wire import PravegaConfig
-from spark_adapter import ForeachBatchSink, create_if_missing, register
+from spark_adapter import ForeachBatchSink, create_if_missing
 
 
 def main(argv: Sequence[str]) -> None:
@@ -39,7 +39,6 @@ def main(argv: Sequence[str]) -> None:
     config = PravegaConfig.from_defaults(controller_uri=args.controller)
     create_if_missing(config, args.out, default_num_segments=4)
     spark = SparkSession.builder.appName("stream join").getOrCreate()
-    register(spark)
 
     def events(stream: str, side: str) -> DataFrame:
         """Return the fields of a stream's events, with a watermark."""

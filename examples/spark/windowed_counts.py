@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from pravega_wire import KeyValueTableConfiguration, PravegaConfig
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
 from pravega_wire.sync import open_client
-from spark_adapter import register
 
 START = "yyyy-MM-dd HH:mm"
 
@@ -47,7 +46,6 @@ def main(argv: Sequence[str]) -> None:
 
     config = PravegaConfig.from_defaults(controller_uri=args.controller)
     spark = SparkSession.builder.appName("windowed counts").getOrCreate()
-    register(spark)
     events = (
         spark.readStream.format("pravega")
         .option("controller", args.controller)

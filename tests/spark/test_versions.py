@@ -141,8 +141,10 @@ def test_format_read(
         assert "PravegaDataSource" not in spark_adapter.__all__
         refused(note, part, error)
         return
-    rows = spark.read.format("pravega").options(**options_of(config, stream)).load().collect()
-    assert sorted(bytes(row.event) for row in rows) == sorted(EVENTS)
+    # A further session finds the format by itself.
+    for session in (spark, spark.newSession()):
+        rows = session.read.format("pravega").options(**options_of(config, stream)).load().collect()
+        assert sorted(bytes(row.event) for row in rows) == sorted(EVENTS)
     note(part, WORKS)
 
 
