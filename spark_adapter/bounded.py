@@ -311,12 +311,19 @@ def _has_pandas() -> bool:
 class _ReadBatches:
     """Reads ranges, given by their numbers, as Arrow batches in a worker; can be pickled."""
 
+    stream: ScopedStream
     config: PravegaConfig
     ranges: tuple[SegmentRange, ...]
     columns: tuple[str, ...]
     skip_lost: bool
 
-    def batches(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    @property
+    def __name__(self) -> str:
+        """What ``explain()`` shows."""
+        size = sum(each.length for each in self.ranges)
+        return f"pravega {self.stream}: {len(self.ranges)} ranges, {size} bytes"
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from spark_adapter.reading.arrow import batches_of
 
         for batch in numbers:
@@ -342,8 +349,8 @@ def _mapped(
     # These are the same for all events: Spark adds them, so the worker does not have to send them.
     fixed = {"scope": stream.scope, "stream": stream.name}
     shipped = tuple(name for name in columns if name not in fixed) or ("segment_id",)
-    read = _ReadBatches(config, tuple(ranges), shipped, skip_lost)
-    rows = spark.range(0, count, 1, max(1, count)).mapInArrow(read.batches, schema_of(shipped))
+    read = _ReadBatches(stream, config, tuple(ranges), shipped, skip_lost)
+    rows = spark.range(0, count, 1, max(1, count)).mapInArrow(read, schema_of(shipped))
     if shipped == columns:
         return rows
     # Names of scopes and streams contain no quotes.
