@@ -233,8 +233,8 @@ async def test_many_cuts_under_load(
                 await trio.sleep(0.001)
             await writer.flush()
             metrics = writer.metrics()
+        # Blocks whose answers were cut are stored, so there need not be one to send again.
         assert metrics.reconnects > 0
-        assert metrics.blocks_resent > 0
         assert metrics.events_acknowledged == metrics.events_written == written
         payloads = await read_all(client, "l")
         assert_exactly(payloads, written)
@@ -291,7 +291,7 @@ async def test_transactions_large_events_and_byte_streams_count_as_well(
             mine = writer.metrics()
             assert (mine.events_written, mine.events_acknowledged) == (2, 2)
             assert (mine.bytes_written, mine.bytes_acknowledged) == (9_000_005, 9_000_005)
-            assert mine.reconnects == 1
+            assert mine.reconnects == 1, collected.points("pravega.client.reconnects")
         assert of(client, "l") == mine
 
         async with client.byte_stream_writer("b") as stream:
