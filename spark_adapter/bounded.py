@@ -205,7 +205,7 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(PravegaDataSource)
     except AnalysisException as error:
         # Some versions refuse one that they have found by themselves.
-        if error.getErrorClass() != "DATA_SOURCE_ALREADY_EXISTS":
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
