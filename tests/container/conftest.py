@@ -30,7 +30,7 @@ def engine() -> Iterator[Any]:
     client.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def until() -> Callable[[Callable[[], Any], str], Any]:
     """Waits for something that the engine tells only to those who ask; returns it."""
 

@@ -6,8 +6,10 @@ Arguments: controller URI, stream to read, stream to write, its ledger.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +23,12 @@ def where(_: Iterable[int]) -> Iterator[tuple[str, str]]:
     import spark_adapter
 
     yield pravega_wire.__file__, spark_adapter.__file__
+
+
+def daemon(_: Iterable[int]) -> Iterator[str]:
+    """The module of the process that has forked this worker."""
+    words = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
+    yield words[words.index("-m") + 1]
 
 
 def main() -> None:
@@ -37,6 +45,7 @@ def main() -> None:
     found = {
         "driver": spark_adapter.__file__,
         "workers": sc.parallelize(range(4), 4).mapPartitions(where).collect(),
+        "daemons": sc.parallelize(range(4), 4).mapPartitions(daemon).collect(),
         "read": events.count(),
         "written": sink.last_batch.rows,
     }

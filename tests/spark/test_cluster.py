@@ -241,6 +241,7 @@ def test_packages_are_shipped_by_py_files(
     )
     for path in [found["driver"], *(path for paths in found["workers"] for path in paths)]:
         assert "/pravega.zip/" in path
+    assert set(found["daemons"]) == {"pyspark.daemon"}
     assert (found["read"], found["written"]) == (400, 400)
     assert sorted(read_all(client, stream)) == events_of(0, 1)
     assert staging_left(client, stream, ledger) == []
@@ -265,7 +266,10 @@ def test_packages_are_shipped_by_archives(
     python = str(python_with(tmp_path, *ARROW))
     found = submit(
         standalone_spark,
-        ["--archives", f"{packages}#pravega", "--conf", "spark.executorEnv.PYTHONPATH=./pravega"],
+        [
+            *("--archives", f"{packages}#pravega", "--conf", "spark.executorEnv.PYTHONPATH=./pravega"),
+            *("--conf", "spark.python.daemon.module=spark_adapter.daemon"),
+        ],
         # the driver has the packages: archives are for the executors
         {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": ROOT},
         *(config.controller_uri, source, stream, ledger),
@@ -274,6 +278,7 @@ def test_packages_are_shipped_by_archives(
     for path in (path for paths in found["workers"] for path in paths):
         assert path.startswith(str(standalone_spark.directory))
         assert "/pravega/" in path
+    assert set(found["daemons"]) == {"spark_adapter.daemon"}
     assert (found["read"], found["written"]) == (400, 400)
     assert sorted(read_all(client, stream)) == events_of(0, 1)
 
