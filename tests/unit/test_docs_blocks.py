@@ -49,6 +49,12 @@ def test_lines_of_code_fit_into_the_site(page: str) -> None:
     assert long == [], "a page of the site shows 92 characters of a line at 1280 px"
 
 
+def test_the_page_on_clusters_shows_the_image_that_is_tested() -> None:
+    (shown,) = [block.text for block in read("docs/spark-clusters.md") if block.language == "dockerfile"]
+    root = Path(__file__).resolve().parents[2]
+    assert shown == (root / "examples" / "spark" / "image" / "Dockerfile").read_text()
+
+
 # --- reading -------------------------------------------------------------------------------------
 
 
