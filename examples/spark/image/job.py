@@ -11,15 +11,14 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-import spark_adapter
 from pravega_wire import PravegaConfig
+from spark_adapter import read_df
 
 
 def main(argv: Sequence[str]) -> None:
     """Write each event once, and count what is there."""
     source, target, checkpoint = argv
     spark = SparkSession.builder.appName("copy").getOrCreate()
-    spark_adapter.register(spark)
     query = (
         spark.readStream.format("pravega")
         .option("stream", source)
@@ -33,7 +32,7 @@ def main(argv: Sequence[str]) -> None:
     )
     query.awaitTermination()
     by_name = spark.read.format("pravega").option("stream", target).load().count()
-    by_function = spark_adapter.read_df(spark, PravegaConfig.from_defaults(), target).count()
+    by_function = read_df(spark, PravegaConfig.from_defaults(), target).count()
     print(f"{target}: {by_name} events by the format, {by_function} by read_df", flush=True)
     spark.stop()
 
