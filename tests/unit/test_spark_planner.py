@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from pravega_wire import LeadingPart, ScopedStream, SegmentRange, StreamCut
+from pravega_wire import LeadingPart, ScopedStream, SegmentRange, StreamCut, Watermark
 from pravega_wire.errors import DataLossError, InvalidStreamCutError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
 from pravega_wire.values.naming import segment_name
+from pravega_wire.values.positions import WatermarkSegment
 from spark_adapter.options.read import ReadOptions
 from spark_adapter.reading import stream_planner as module
 from spark_adapter.reading.admission import Limit
@@ -30,6 +31,7 @@ class Streams:
     :ivar truncate: cuts that are made when data is looked at, before it is.
     :ivar vanish: streams that are deleted when they are asked for next.
     :ivar counted: parts whose events were counted.
+    :ivar marks: times and offsets of each stream's watermarks.
     """
 
     def __init__(self, **streams: tuple[int, int]) -> None:
@@ -39,6 +41,13 @@ class Streams:
         self.sealed: set[str] = set()
         self.asked: list[str] = []
         self.counted: list[tuple[str, int, int]] = []
+        self.marks: dict[str, list[tuple[int, int]]] = {}
+
+    def watermarks(self, stream: ScopedStream) -> list[Watermark]:
+        return [
+            Watermark.of(time, time, [WatermarkSegment(0, 0.0, 1.0, offset)])
+            for time, offset in self.marks[stream.name]
+        ]
 
     def list_streams(self, scope: str) -> Iterator[ScopedStream]:
         return iter([ScopedStream(scope, name) for name in self.streams])
@@ -73,7 +82,7 @@ class Streams:
         max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
         head, tail = self._bounds(stream)
-        first = head if start == "earliest" else start.positions[0]
+        first = {"earliest": head, "latest": tail}[start] if isinstance(start, str) else start.positions[0]
         last = tail if end in ("latest", "unbounded") else end.positions[0]
         if max(first, last) > tail:
             raise InvalidStreamCutError("too far", scope=stream.scope, stream=stream.name)
@@ -345,6 +354,21 @@ def test_a_new_query_needs_an_end_behind_its_start() -> None:
         planner.initial()
     # It may begin where it ends.
     planner_of(Streams(b=(0, 9)), start_stream_cut=early, end_stream_cut=early).initial()
+
+
+def test_streams_begin_and_end_at_times_of_their_own() -> None:
+    streams = Streams(b=(0, 100), c=(0, 100), d=(0, 100))
+    # A mark counts for a start when the next one has proven it, and for an end at once.
+    streams.marks = {"b": [(10, 20), (20, 40), (30, 60)], "c": [(1000, 30), (2000, 50), (3000, 70)]}
+    starts = json.dumps({"a/b": 25, "c": "1970-01-01T00:00:02.500Z", "d": "latest"})
+    given: dict[str, object] = {"scope": "a", "stream": "", "subscribe": "b,c,d", "startingOffsets": starts}
+    ends = json.dumps({"b": 25, "c": 2500, "d": "latest"})
+    read = options("read", **given, endingOffsets=ends)
+    assert bounds(batch_ranges(cast("PravegaClient", streams), read)) == [("b", 20, 60), ("c", 30, 70)]
+    planner = planner_of(streams, **given)
+    start = planner.initial()
+    found = planner.ranges(start, planner.latest(start, Limit()))
+    assert bounds(found) == [("b", 20, 100), ("c", 30, 100)]
 
 
 def test_an_idle_query_asks_more_seldom(no_pause: list[float]) -> None:
