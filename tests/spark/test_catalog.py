@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -41,6 +42,10 @@ def database(catalog: PravegaCatalog) -> str:
 def append(client: PravegaClient, stream: str, *events: bytes) -> None:
     with client.event_writer(stream) as writer:
         writer.write_events(list(events), "key")
+
+
+def stored(client: PravegaClient, stream: str) -> list[bytes]:
+    return [event for batch in client.read_events(stream) for event in batch]
 
 
 def count(catalog: PravegaCatalog, name: str) -> int:
@@ -175,8 +180,7 @@ def test_views_of_what_is_current(catalog: PravegaCatalog, client: PravegaClient
     assert count(catalog, table) == 3
     # Whatever a view was planned for, rows go to the stream.
     catalog.spark.sql(f"INSERT INTO {view.sql} (event) SELECT cast('d' AS binary)")
-    events = [event for batch in client.read_events(table) for event in batch]
-    assert events == [b"a", b"b", b"c", b"d"]
+    assert stored(client, table) == [b"a", b"b", b"c", b"d"]
     # The ledger of that INSERT is not a table that anybody asks for.
     assert [each.stream.name for each in catalog.register(database, reads="current")] == ["now"]
     assert catalog.unregister(database) == 1
@@ -206,7 +210,7 @@ REFUSED = [
 
 
 def test_what_sql_does_without_a_catalog_plug_in(
-    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, tmp_path: Path
 ) -> None:
     register(spark)
     words: dict[str, Any] = {
@@ -235,13 +239,21 @@ def test_what_sql_does_without_a_catalog_plug_in(
         for statement in ("SELECT * FROM t", "INSERT INTO t SELECT {row}"):
             with pytest.raises(PySparkException, match=f"option 'stream' is required.*{TABLE}"):
                 spark.sql(statement.format(**words)).collect()
+        # To append to such a table writes to the stream of the options, as save() does.
+        frame = spark.createDataFrame([(bytearray(b"lost"),)], "event binary")
+        given = {"controller": config.controller_uri, "stream": f"spark/{stream}"}
+        other = {**given, "stream": f"spark/{stream}-table"}
+        frame.write.format("pravega").options(**other).mode("append").saveAsTable("t")
+        assert stored(client, f"{stream}-table") == [b"lost"]
         # Nothing tells Spark's own tables from streams before tasks run.
         spark.sql("DROP TABLE t")
-        frame = spark.createDataFrame([("lost",)], "event string")
-        given = {"controller": config.controller_uri, "stream": f"spark/{stream}"}
+        # It has no partition, and yet Spark runs a task.
+        empty = spark.createDataFrame(spark.sparkContext.emptyRDD(), "event binary")
+        assert empty.rdd.getNumPartitions() == 0
         writes: dict[str, Callable[[], Any]] = {
             "append": lambda: frame.write.format("pravega").options(**given).mode("append").saveAsTable("t"),
             "new": lambda: frame.write.format("pravega").options(**given).saveAsTable("t"),
+            "empty": lambda: empty.write.format("pravega").options(**given).saveAsTable("t"),
             "create": lambda: frame.writeTo("t").using("pravega").options(**given).create(),
         }
         for name, write in writes.items():
@@ -249,6 +261,13 @@ def test_what_sql_does_without_a_catalog_plug_in(
                 write()
             assert not spark.catalog.tableExists("t"), name
         assert spark.sql("SELECT event FROM by_sql").collect() == [(b"q",)]
+        # A query writes, and leaves a table that cannot be read.
+        read = spark.readStream.format("pravega").options(**given).load()
+        query = read.writeStream.format("pravega").options(**other, checkpointLocation=str(tmp_path))
+        query.trigger(availableNow=True).toTable("t").awaitTermination()
+        assert sorted(stored(client, f"{stream}-table")) == [b"lost", b"q"]
+        with pytest.raises(PySparkException, match="option 'stream' is required"):
+            spark.sql("SELECT * FROM t").collect()
     finally:
         spark.sql("DROP TABLE IF EXISTS t")
         spark.sql("DROP VIEW by_sql")

@@ -207,7 +207,7 @@ def test_a_batch_that_is_repeated_is_skipped(query: Query) -> None:
     assert query.batches() == [0, 1, 2]
 
 
-@kinds(("foreachBatch", "stream", "q"))
+@kinds(("format", "stream", "q"))
 def test_a_person_may_go_on_with_an_older_checkpoint(query: Query, tmp_path: Path) -> None:
     query.add(0)
     query.run()
@@ -231,6 +231,17 @@ def test_a_person_may_go_on_with_an_older_checkpoint(query: Query, tmp_path: Pat
     assert query.stored() == sorted(events(0, 1, 1, 2, 3))
     query.run()
     assert query.stored() == sorted(events(0, 1, 1, 2, 3, 4))
+
+
+@kinds(("format", "files", None))
+def test_a_lost_checkpoint_without_a_name_makes_another_query(query: Query) -> None:
+    query.add(0)
+    query.run()
+    shutil.rmtree(query.checkpoint)
+    query.run()
+    # Nothing tells the ledger that these are the rows that it has.
+    assert query.stored() == events(0, 0)
+    assert query.batches() == [0, 0]
 
 
 @kinds(("format", "files", "q"))

@@ -227,16 +227,23 @@ def test_streaming_writes_that_are_refused_and_the_other_semantics(
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     with pytest.raises(PySparkException, match=r"'routing_key_col': there is no column 'kee'"):
         source.run({**options, "routing_key_col": "kee"})
-    # A stream is append-only.
+    # A stream is append-only. Spark asks the data source in the query's own thread, so start() returns.
     counted = source.frame().groupBy("event", "key").count()
     for mode, message in (
         ("complete", "append-only, so format 'pravega' cannot overwrite.*outputMode"),
         ("update", "pravega does not support Update mode"),
     ):
-        query = counted.writeStream.format("pravega").options(**options).outputMode(mode)
-        place = str(source.checkpoint) + f"-{mode}"
-        with pytest.raises(PySparkException, match=message):
-            query.option("checkpointLocation", place).trigger(availableNow=True).start().awaitTermination()
+        folder = Path(f"{source.checkpoint}-{mode}")
+        given = {**options, "stream": f"{stream}-{mode}", "checkpointLocation": str(folder)}
+        writer = counted.writeStream.format("pravega").options(**given).outputMode(mode)
+        query = writer.trigger(availableNow=True).start()
+        with pytest.raises(StreamingQueryException, match=message):
+            query.awaitTermination()
+        assert query.exception() is not None
+        # Nothing was written, or made.
+        assert not list((folder / "commits").iterdir())
+        assert not client.stream_exists(f"{stream}-{mode}")
+        assert not client.stream_exists(options["ledger_stream"])
     shutil.rmtree(source.checkpoint)
     assert read_all(client, stream) == []
     del options["ledger_stream"]

@@ -151,6 +151,8 @@ def test_a_query_has_every_event_once_in_order(
         "skipped_segments_of_unknown_size": 0,
     }
     assert sources[-2]["latestOffset"]["backlog_bytes"] == sizes(batches[-1])
+    # A data source in Python cannot name itself. If this fails, it can: docs/spark-proposals.md.
+    assert "PythonMicroBatchStream" in sources[-1]["description"]
     assert sources[-1]["endOffset"] == followed.offset(max(followed.batches))
     # The driver died after the sink had written, before Spark noted it: the same rows, and then what is new.
     last = max(followed.batches)
@@ -212,7 +214,7 @@ def test_what_ends_a_query_is_in_its_exception(
     append(client, stream, "b", 30)
     with pytest.raises(PySparkException, match=rf"DataLossError: stream spark/{stream}: .*bytes \d+ to \d+"):
         followed.run(stream=stream)
-    # Options are checked by load() and start().
+    # Options are checked by load(), and a schema when the query begins.
     given = {"controller": config.controller_uri, "stream": f"spark/{stream}"}
     with pytest.raises(PySparkException, match="did you mean 'max_bytes_per_trigger'"):
         spark.readStream.format("pravega").options(**given, max_byte_per_trigger="5").load()

@@ -86,6 +86,7 @@ def test_nothing_from_the_time_on_lies_before_the_place(data: Any) -> None:
         (".*", ["flights", "flights-spark-ledger-2", "spark-ledger"]),
         ("flights.*", ["flights", "flights-spark-ledger-2"]),
         (".*-spark-ledger", []),
+        (r"(?!.*-2$).*", ["flights", "spark-ledger"]),
         ("flights-spark-ledger", ["flights-spark-ledger"]),
         (r"flights\-spark\-ledger", ["flights-spark-ledger"]),
     ],

@@ -42,12 +42,13 @@ from pravega_wire.errors import (
 )
 from spark_adapter.exactly_once.contents import AttemptResult, load_contents
 from spark_adapter.exactly_once.driver import STEPS, BatchCommitter, BatchReport
-from spark_adapter.exactly_once.identity import PlannedBatch, WrittenRows, checksum_of
+from spark_adapter.exactly_once.identity import PlannedBatch, WrittenRows, checksum_of, planned_batch
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import (
     AlreadyDone,
     Claim,
     CompareRows,
+    Decision,
     Done,
     Forget,
     LedgerState,
@@ -1367,6 +1368,26 @@ def test_decisions() -> None:
     with pytest.raises(InvalidArgumentError, match="checkpoint with id old"):
         decide(SinkState(checkpoint="old"), 0, "new")
     assert decide(SinkState(checkpoint="old"), 0, "old") == WriteBatch()
+
+
+def test_a_batch_that_spark_has_planned_again() -> None:
+    """Its entry in the checkpoint has another time; the end offsets say whether it has the same rows."""
+
+    def again(offsets: str, *, stateful: bool = False, then: str = "") -> Decision:
+        written, asked = (
+            planned_batch(f'v1\n{{"batchTimestampMs":{time}}}\n{text}', stateful)
+            for time, text in ((5, offsets), (7, then or offsets))
+        )
+        return decide(SinkState(last_done=3, last_identity=written), 3, identity=asked)
+
+    pravega, kafka = '{"v":1,"cuts":{"a/b":"cut"}}', '{"topic":{"0":5}}'
+    for positions in (pravega, kafka, f"{pravega}\n-\n{kafka}"):
+        assert again(positions) == AlreadyDone()
+        assert isinstance(again(positions, stateful=True), Older)
+        assert isinstance(again(positions, then=positions.replace("5", "6").replace("cut", "on")), Older)
+    # The number of a log that the checkpoint keeps as well, as a source of files has it.
+    for number in ('{"logOffset":5}', f'{pravega}\n{{"logOffset":5}}', "5"):
+        assert isinstance(again(number), Older)
 
 
 @pytest.mark.parametrize(

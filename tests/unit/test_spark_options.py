@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.types import BinaryType, StructField, StructType
+
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
-from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    RetriesExhaustedError,
+)
 from spark_adapter import (
     ForeachBatchSink,
     bounded,
@@ -29,6 +37,7 @@ from spark_adapter import (
 )
 from spark_adapter.archives import archive_stream, restore_stream, verify_archive
 from spark_adapter.catalog import PravegaCatalog
+from spark_adapter.datasource import PravegaDataSource
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.options.read import (
     COLUMNS,
@@ -71,6 +80,16 @@ def test_a_configuration_survives_as_options() -> None:
     assert parsed.ranges is None
 
 
+def test_a_read_tries_a_server_that_is_away_as_long_as_the_option_says() -> None:
+    schema = StructType([StructField("event", BinaryType())])
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and nobody listens
+        options = {"controller": f"tcp://127.0.0.1:{silent.getsockname()[1]}", "controller_deadline": "0.3s"}
+        source = PravegaDataSource({**options, "stream": "a/b", "columns": "event"})
+        with pytest.raises(RetriesExhaustedError, match=r"no success after 0\.3 s"):
+            source.reader(schema).partitions()
+
+
 def test_secrets_are_in_an_option_that_spark_redacts() -> None:
     named = {key for key, value in config_options(CONFIG).items() if "dXNlcjpzZWNyZXQ" in value}
     assert named == {"auth_token"}  # spark.redaction.regex hides keys with "token" by default
@@ -79,6 +98,29 @@ def test_secrets_are_in_an_option_that_spark_redacts() -> None:
 def test_case_and_aliases_are_accepted() -> None:
     parsed = ReadOptions.parse({"STREAM": "a/b", "startingoffsets": "latest", "failOnDataLoss": "FALSE"})
     assert (parsed.start, parsed.fail_on_data_loss) == (Bounds("latest"), False)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "here"),
+    [
+        ("subscribe", "streams"),
+        ("subscribePattern", "stream_pattern"),
+        ("startingOffsets", "start_stream_cut"),
+        ("endingOffsets", "end_stream_cut"),
+        ("startingTimestamp", "starting_timestamp"),
+        ("endingTimestamp", "ending_timestamp"),
+        ("maxOffsetsPerTrigger", "max_events_per_trigger"),
+        ("maxBytesPerTrigger", "max_bytes_per_trigger"),
+        ("minOffsetsPerTrigger", "min_events_per_trigger"),
+        ("maxTriggerDelay", "max_trigger_delay"),
+        ("failOnDataLoss", "fail_on_data_loss"),
+        ("minPartitions", "min_partitions"),
+        ("maxRecordsPerPartition", "max_partition_events"),
+    ],
+)
+def test_names_of_kafka_and_delta_are_understood(theirs: str, here: str) -> None:
+    use = next(each.uses for each in OPTIONS if each.name == here)[0]
+    assert canonical({theirs: "5"}, use) == canonical({here: "5"}, use) == {here: "5"}
 
 
 CUT = StreamCut(ScopedStream("a", "b"), {0: 5}).to_text()

@@ -16,7 +16,6 @@ from pravega_wire import (
     SegmentRange,
     StreamCut,
     Watermark,
-    WatermarkSegment,
 )
 from pravega_wire.errors import (
     DataLossError,
@@ -27,6 +26,7 @@ from pravega_wire.errors import (
 from pravega_wire.sync import PravegaClient
 from pravega_wire.values.cuts import LayoutSegment, StreamLayout
 from pravega_wire.values.naming import segment_name
+from pravega_wire.values.positions import WatermarkSegment
 from spark_adapter.options.read import ReadOptions
 from spark_adapter.reading import stream_planner as module
 from spark_adapter.reading.admission import Limit
@@ -42,7 +42,7 @@ class Streams:
     :ivar truncate: cuts that are made when data is looked at, before it is.
     :ivar vanish: streams that are deleted when they are asked for next.
     :ivar counted: parts whose events were counted.
-    :ivar marks: watermarks by stream.
+    :ivar marks: times and offsets of each stream's watermarks.
     """
 
     def __init__(self, **streams: tuple[int, int]) -> None:
@@ -52,15 +52,13 @@ class Streams:
         self.sealed: set[str] = set()
         self.asked: list[str] = []
         self.counted: list[tuple[str, int, int]] = []
-        self.marks: dict[str, list[Watermark]] = {}
-
-    def mark(self, name: str, time: int, offset: int) -> None:
-        self.marks.setdefault(name, []).append(
-            Watermark(time, time, (WatermarkSegment(0, 0.0, 1.0, offset),))
-        )
+        self.marks: dict[str, list[tuple[int, int]]] = {}
 
     def watermarks(self, stream: ScopedStream) -> list[Watermark]:
-        return list(self.marks.get(stream.name, []))
+        return [
+            Watermark.of(time, time, [WatermarkSegment(0, 0.0, 1.0, offset)])
+            for time, offset in self.marks.get(stream.name, [])
+        ]
 
     def list_streams(self, scope: str) -> Iterator[ScopedStream]:
         return iter([ScopedStream(scope, name) for name in self.streams])
@@ -95,7 +93,7 @@ class Streams:
         max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
         head, tail = self._bounds(stream)
-        first = head if start == "earliest" else start.positions[0]
+        first = {"earliest": head, "latest": tail}[start] if isinstance(start, str) else start.positions[0]
         last = tail if end in ("latest", "unbounded") else end.positions[0]
         if max(first, last) > tail:
             raise InvalidStreamCutError("too far", scope=stream.scope, stream=stream.name)
@@ -367,7 +365,7 @@ def test_a_query_ends_at_a_time_once_a_watermark_has_reached_it(monkeypatch: pyt
     given = {"ending_timestamp": 50}
     with pytest.raises(InvalidArgumentError, match="'ending_timestamp': stream a/b has no watermarks"):
         planner_of(streams, **given).initial()
-    streams.mark("b", 10, 20)
+    streams.marks["b"] = [(10, 20)]
     planner = planner_of(streams, **given)
     start = planner.initial()
     assert "ends" not in start
@@ -376,7 +374,7 @@ def test_a_query_ends_at_a_time_once_a_watermark_has_reached_it(monkeypatch: pyt
     assert bounds(planner.ranges(start, first)) == [("b", 0, 100)]
     # Reached at 150; seen a few seconds later, and kept in the offset with the data before it.
     streams.streams["b"] = (0, 200)
-    streams.mark("b", 50, 150)
+    streams.marks["b"].append((50, 150))
     assert planner.latest(first, Limit())["cuts"] != first["cuts"]
     now = 6.0
     second = planner.latest(first, Limit())
@@ -388,7 +386,7 @@ def test_a_query_ends_at_a_time_once_a_watermark_has_reached_it(monkeypatch: pyt
     for each in (planner, planner_of(streams, **given)):
         assert each.latest(second, Limit()) == second
     # A query that has passed the place when it learns of it reads nothing more.
-    streams.mark("b", 50, 150)
+    streams.marks["b"] = [(50, 150)]
     late = {**first, "cuts": {"a/b": StreamCut(ScopedStream("a", "b"), {0: 180}).to_text()}}
     other = planner_of(streams, **given)
     assert bounds(other.ranges(late, other.latest(late, Limit()))) == []
@@ -404,13 +402,13 @@ def test_a_query_ends_at_a_time_once_a_watermark_has_reached_it(monkeypatch: pyt
     assert bounds(matched.ranges(begun, grown)) == [("c", 0, 50)]
     now = 12.0
     streams.streams["c"] = (0, 90)
-    streams.mark("c", 60, 70)
+    streams.marks["c"] = [(60, 70)]
     assert bounds(matched.ranges(grown, matched.latest(grown, Limit()))) == [("c", 50, 70)]
 
 
 def test_each_stream_of_a_query_has_an_end_of_its_own() -> None:
     streams = Streams(b=(0, 100), c=(0, 100), d=(0, 100))
-    streams.mark("c", 50, 30)
+    streams.marks["c"] = [(50, 30)]
     places = {"a/b": "latest", "c": 50, "a/d": StreamCut(ScopedStream("a", "d"), {0: 10}).to_text()}
     given = {"stream": "", "subscribe": "b,c,d", "scope": "a", "end_stream_cut": json.dumps(places)}
     planner = planner_of(streams, **given)
@@ -429,6 +427,21 @@ def test_a_new_query_needs_an_end_behind_its_start() -> None:
         planner.initial()
     # It may begin where it ends.
     planner_of(Streams(b=(0, 9)), start_stream_cut=early, end_stream_cut=early).initial()
+
+
+def test_streams_begin_and_end_at_times_of_their_own() -> None:
+    streams = Streams(b=(0, 100), c=(0, 100), d=(0, 100))
+    # A mark counts for a start when the next one has proven it, and for an end at once.
+    streams.marks = {"b": [(10, 20), (20, 40), (30, 60)], "c": [(1000, 30), (2000, 50), (3000, 70)]}
+    starts = json.dumps({"a/b": 25, "c": "1970-01-01T00:00:02.500Z", "d": "latest"})
+    given: dict[str, object] = {"scope": "a", "stream": "", "subscribe": "b,c,d", "startingOffsets": starts}
+    ends = json.dumps({"b": 25, "c": 2500, "d": "latest"})
+    read = options("read", **given, endingOffsets=ends)
+    assert bounds(batch_ranges(cast("PravegaClient", streams), read)) == [("b", 20, 60), ("c", 30, 70)]
+    planner = planner_of(streams, **given)
+    start = planner.initial()
+    found = planner.ranges(start, planner.latest(start, Limit()))
+    assert bounds(found) == [("b", 20, 100), ("c", 30, 100)]
 
 
 def test_an_idle_query_asks_more_seldom(no_pause: list[float]) -> None:
