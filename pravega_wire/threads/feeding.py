@@ -84,6 +84,7 @@ class Feed:
         # The calling thread appends, and the client's thread takes from the front. Each operation is atomic.
         self._items: list[Any] = []
         self._limit = _FIRST_EVENTS
+        self._read = False
         self._ended = False
         self._stopped = False
 
@@ -104,13 +105,17 @@ class Feed:
         """
         items, source = self._items, self._source
         step = 1
-        while not (self._stopped or self._ended or (items and items[-1] is _END)):
+        while not (self._stopped or self._read):
             room = self._limit - len(items)
             if room <= 0:
                 return
             began = environment().monotonic()
-            # Each item is added to the list immediately, and stays there if the next one raises.
-            items.extend(islice(source, min(step, room)))
+            # Each item is added to the list immediately, and stays there if the next one raises. Without the
+            # interpreter's lock, extend() would lock the list while it waits for the next item.
+            for item in islice(source, min(step, room)):
+                items.append(item)
+                if item is _END:
+                    self._read = True
             now = environment().monotonic()
             if now > until:
                 return

@@ -180,6 +180,18 @@ class Outbox(Generic[A]):
                 size += max(0, given - (now_bytes - before_bytes))
         return events, size
 
+    def total(self) -> tuple[int, int]:
+        """The number of all events that were put here or written, and their bytes without headers."""
+        with self._lock:
+            events = len(self._events)
+            size = self._bytes - HEADER_BYTES * events
+            # Read once: the client's thread counts at the same time.
+            count, counted = self._counts()
+            if self._given is not None:
+                given, given_bytes, before, before_bytes = self._given
+                count, counted = max(count, before + given), max(counted, before_bytes + given_bytes)
+        return count + events, counted + size
+
     def counted(self, metrics: WriterMetrics) -> WriterMetrics:
         """A writer's metrics, including the events that it has not counted yet."""
         events, size = self.unwritten()
@@ -335,11 +347,11 @@ class RoutedCounting(Counting):
 
     @property
     def _events_written(self) -> int:
-        return self._outbox.unwritten()[0] + int(self._twin.events_written)
+        return self._outbox.total()[0]
 
     @property
     def _bytes_written(self) -> int:
-        return self._outbox.unwritten()[1] + int(self._twin.bytes_written)
+        return self._outbox.total()[1]
 
     @property
     def _outstanding_bytes(self) -> int:
@@ -355,8 +367,12 @@ class ResumableCounting(RoutedCounting):
         return self._twin.next_event_number, self._twin.bytes_written
 
     @property
+    def _events_written(self) -> int:
+        return self._outbox.unwritten()[0] + int(self._twin.events_written)
+
+    @property
     def _next_event_number(self) -> int:
-        return self._outbox.unwritten()[0] + int(self._twin.next_event_number)
+        return self._outbox.total()[0]
 
 
 class TransactionCounting(Counting):

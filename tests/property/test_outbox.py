@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pravega_wire.errors import StreamSealedError
 from pravega_wire.protocol.append import settle
 from pravega_wire.segment.appender import Ack
-from pravega_wire.threads.outbox import Outbox, Promise
+from pravega_wire.threads.outbox import Outbox, Promise, RoutedCounting
 from pravega_wire.threads.portal import Portal
 
 CALLS = st.lists(
@@ -90,6 +90,9 @@ def test_events_stay_in_the_order_of_the_calls(calls: list[tuple[str, int]], ref
                     assert promise is not None
                     wanted.append(event)
                     promises.append((event, promise))
+                    if refuses is None:
+                        # Also while the other thread hands some of them over, and counts them.
+                        assert outbox.total() == (len(wanted), sum(map(len, wanted)))
             elif what == "many":
                 events = [b"%d" % next(numbers) for _ in range(times)]
                 portal.call(outbox.writing(writer.write_events), events, None)
@@ -161,3 +164,49 @@ def test_what_has_to_go_another_way_is_not_taken() -> None:
         portal.call(outbox.settled)
     assert put(b"2") is None
     assert writer.written == [b"1"]
+
+
+class Twin:
+    """A writer that counts its ten events after its count was read for the second time."""
+
+    bytes_written = 0
+
+    def __init__(self) -> None:
+        self._counts = iter([0, 0])
+
+    @property
+    def events_written(self) -> int:
+        return next(self._counts, 10)
+
+
+class Facade(RoutedCounting):
+    def __init__(self, outbox: Outbox[Promise], twin: Twin) -> None:
+        self._outbox, self._twin = outbox, twin
+
+
+def test_an_event_that_is_being_counted_counts_once() -> None:
+    entered, leave = trio.Event(), trio.Event()
+
+    async def write_events(events: list[bytes], keys: object) -> Ack:
+        entered.set()
+        await leave.wait()
+        return Ack()
+
+    twin = Twin()
+    with thread() as portal:
+        outbox: Outbox[Promise] = Outbox(
+            portal, "s/t", write_events, lambda: (twin.events_written, 0), lambda promise: promise
+        )
+        facade = Facade(outbox, twin)
+
+        async def put_all() -> None:
+            # In the client's thread, so that it takes all of them at once.
+            for _ in range(10):
+                outbox.put(b"", None)
+            await entered.wait()
+
+        portal.call(put_all)
+        assert (facade._events_written, facade._events_written) == (10, 10)
+        portal.soon(leave.set)
+        portal.call(outbox.settled)
+        assert facade._events_written == 10
