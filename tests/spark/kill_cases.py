@@ -208,7 +208,10 @@ def two_drivers(job: Job, step: str) -> None:
 
 
 def two_drivers_at_once(job: Job) -> None:
-    """Two drivers with copies of one checkpoint, both running, until both have ended; then one to the end."""
+    """Two drivers with copies of one checkpoint, both running, until both have ended; then one to the end.
+
+    It goes on with the checkpoint of a driver that came to the end, if there is one: the other one is older.
+    """
     copy = job.folder / "copy"
     with job.driver(step="done", act="group", at_batch=0) as first:
         first.until("killed")
@@ -220,6 +223,11 @@ def two_drivers_at_once(job: Job) -> None:
         other.until("batch")
         ends = [(driver, driver.ended()) for driver in (one, other)]
     begun = [{note["batch"] for note in each.heard if note["what"] == "batch"} for each, _ in ends]
+    ended = [
+        checkpoint
+        for checkpoint, (_, status) in zip((job.checkpoint, copy), ends, strict=True)
+        if status == 0
+    ]
     if not set.intersection(*begun):
         raise NotShownError(f"no batch was begun by both drivers: {begun}")
     for driver, status in ends:
@@ -227,7 +235,7 @@ def two_drivers_at_once(job: Job) -> None:
             job.errors.append("FencedError")
         elif status != 0 and "another driver" not in driver.output:
             raise AssertionError(f"ended with {status}:\n{driver.output[-3000:]}")
-    job.run_to_end()
+    job.run_to_end(checkpoint=str((ended or [job.checkpoint])[0]))
 
 
 def scaled_in_a_batch(job: Job, steps: Iterable[str] = ("claimed", "staged", "prepared")) -> None:
