@@ -223,11 +223,7 @@ def two_drivers_at_once(job: Job) -> None:
         other.until("batch")
         ends = [(driver, driver.ended()) for driver in (one, other)]
     begun = [{note["batch"] for note in each.heard if note["what"] == "batch"} for each, _ in ends]
-    ended = [
-        checkpoint
-        for checkpoint, (_, status) in zip((job.checkpoint, copy), ends, strict=True)
-        if status == 0
-    ]
+    ended = [driver.plan.checkpoint for driver, status in ends if status == 0]
     if not set.intersection(*begun):
         raise NotShownError(f"no batch was begun by both drivers: {begun}")
     for driver, status in ends:
@@ -235,7 +231,7 @@ def two_drivers_at_once(job: Job) -> None:
             job.errors.append("FencedError")
         elif status != 0 and "another driver" not in driver.output:
             raise AssertionError(f"ended with {status}:\n{driver.output[-3000:]}")
-    job.run_to_end(checkpoint=str((ended or [job.checkpoint])[0]))
+    job.run_to_end(checkpoint=(ended or [job.plan.checkpoint])[0])
 
 
 def scaled_in_a_batch(job: Job, steps: Iterable[str] = ("claimed", "staged", "prepared")) -> None:
