@@ -40,6 +40,8 @@ spark.driver.extraJavaOptions   -XX:TieredStopAtLevel=1
 spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1
 spark.python.daemon.module      spark_adapter.daemon
 spark.sql.shuffle.partitions    2
+# Executors of one address are in two containers, each with its own files.
+spark.shuffle.readHostLocalDisk false
 spark.ui.enabled                false
 """
 
