@@ -37,8 +37,8 @@ __all__ = ["PravegaDataSource"]
 class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
     """The format ``pravega`` of ``spark.read``, ``readStream``, ``DataFrame.write`` and ``writeStream``.
 
-    ``docs/spark-reading.md`` and ``docs/spark-writing.md`` list the options. The
-    bounds of a batch read are resolved when Spark plans it.
+    ``docs/spark-reading.md`` and ``docs/spark-writing.md`` list the options. The bounds
+    of a batch read are resolved when Spark plans it.
 
     Example::
 

@@ -170,27 +170,24 @@ class Outbox(Generic[A]):
 
     def unwritten(self) -> tuple[int, int]:
         """The number of events that the writer has not counted yet, and their bytes without headers."""
-        with self._lock:
-            events = len(self._events)
-            size = self._bytes - HEADER_BYTES * events
-            if self._given is not None:
-                count, given, before_count, before_bytes = self._given
-                now_count, now_bytes = self._counts()
-                events += max(0, count - (now_count - before_count))
-                size += max(0, given - (now_bytes - before_bytes))
-        return events, size
+        count, size, written, written_bytes = self._sums()
+        return count - written, size - written_bytes
 
     def total(self) -> tuple[int, int]:
         """The number of all events that were put here or written, and their bytes without headers."""
+        return self._sums()[:2]
+
+    def _sums(self) -> tuple[int, int, int, int]:
+        """The total, and what of it the writer has counted."""
         with self._lock:
             events = len(self._events)
             size = self._bytes - HEADER_BYTES * events
             # Read once: the client's thread counts at the same time.
-            count, counted = self._counts()
+            count, counted = written, written_bytes = self._counts()
             if self._given is not None:
                 given, given_bytes, before, before_bytes = self._given
                 count, counted = max(count, before + given), max(counted, before_bytes + given_bytes)
-        return count + events, counted + size
+        return count + events, counted + size, written, written_bytes
 
     def counted(self, metrics: WriterMetrics) -> WriterMetrics:
         """A writer's metrics, including the events that it has not counted yet."""

@@ -236,9 +236,11 @@ class StreamPlanner:
             return start
         if isinstance(start, int):
             return cut_before(client, stream, start, self.options.start.option)
-        if start == "latest":
-            return (self._target or {}).get(stream) or client.tail(stream)
-        return client.head(stream)
+        return self._newest(client, stream) if start == "latest" else client.head(stream)
+
+    def _newest(self, client: PravegaClient, stream: ScopedStream) -> StreamCut:
+        """Return what ``latest`` means in this run."""
+        return (self._target or {}).get(stream) or client.tail(stream)
 
     def _ends_of(
         self,
@@ -264,9 +266,7 @@ class StreamPlanner:
         }
         if not any(places[stream] == "latest" for stream in ends):
             newest = [stream for stream in streams if places[stream] == "latest"]
-            ends |= self._of_existing(
-                newest, lambda stream: (self._target or {}).get(stream) or client.tail(stream)
-            )
+            ends |= self._of_existing(newest, lambda stream: self._newest(client, stream))
         times = {s: at for s in streams if s not in ends and isinstance(at := places[s], int)}
         if times and time.monotonic() >= self._look_for_ends_at:
             self._look_for_ends_at = time.monotonic() + _WATERMARK_SECONDS
