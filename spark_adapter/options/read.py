@@ -102,6 +102,14 @@ OPTIONS = (
     Option("scope", "", "scope for stream names without one"),
     Option("stream", "(required)", "name of the stream: `scope/stream`, or `stream` with the option `scope`"),
     Option(
+        "stream_col",
+        "",
+        "string column with the name of each row's stream, instead of `stream` (`at_least_once`, "
+        "`best_effort`); it is no part of the event",
+        uses=WRITES,
+    ),
+    Option("most_streams", "`100`", "the most streams that the rows of one partition may name", uses=WRITES),
+    Option(
         "streams",
         "",
         "several streams instead of `stream`, separated by commas",
@@ -443,11 +451,6 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
         if key.lower() == "provider" or key.lower().startswith("option."):
             # Spark adds these when it asks for the columns of a new table.
             raise InvalidArgumentError(NO_TABLE)
-        if key.lower() == "stream_col" and use in WRITES:
-            raise InvalidArgumentError(
-                "a write by format name has one stream, so there is no option 'stream_col'; SinkPerStream in "
-                "foreachBatch writes each row to the stream that it names"
-            )
         if option is None:
             # Spark requests the columns of a read before it says whether it is a streaming read.
             near_uses = READS if use in READS else (use,)

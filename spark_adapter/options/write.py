@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import pyarrow as pa
@@ -40,6 +40,7 @@ from spark_adapter.options.read import Use, boolean, canonical, config_of, strea
 __all__ = [
     "Columns",
     "Mode",
+    "Routing",
     "SinkOptions",
     "ValueFormat",
     "WriteOptions",
@@ -66,6 +67,13 @@ _ONLY_EXACTLY_ONCE = (
     "compact_after",
     "event_time_col",
 )
+
+
+_MOST_STREAMS = 1000
+"""The largest ``most_streams``: a task has a thread for each of its streams."""
+
+_ANY_STREAM = ScopedStream("named", "by-rows")
+"""Stands for the streams of a write whose rows name them; :meth:`WriteOptions.to` replaces it."""
 
 
 def default_ledger(stream: ScopedStream) -> ScopedStream:
@@ -151,6 +159,44 @@ class SinkOptions:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How each row of a write names its stream.
+
+    :ivar column: string column with the name: ``scope/stream``, or a name in the default scope.
+    :ivar most: the most streams that the rows of one partition may name.
+    """
+
+    column: str
+    most: int
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], mode: Mode) -> Self | None:
+        """Parse the options; None if there is no ``stream_col``, so that the write has one stream.
+
+        :raises InvalidArgumentError: an option is malformed, or contradicts another one.
+        """
+        if "stream_col" not in given:
+            if "most_streams" in given:
+                raise InvalidArgumentError("option 'most_streams' needs 'stream_col'; remove it")
+            return None
+        if "stream" in given:
+            raise InvalidArgumentError(
+                "options 'stream' and 'stream_col' cannot be used together; remove one of them"
+            )
+        if not given["stream_col"]:
+            raise InvalidArgumentError("option 'stream_col' is empty: set it to the name of a column")
+        if mode == "exactly_once":
+            raise InvalidArgumentError(
+                "option 'stream_col' needs semantic 'at_least_once' or 'best_effort', because a transaction "
+                "has one stream; SinkPerStream in foreachBatch writes each of several streams exactly once"
+            )
+        return cls(
+            given["stream_col"],
+            count("most_streams", given.get("most_streams"), highest=_MOST_STREAMS) or 100,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions(SinkOptions):
     """The parsed options of one write.
@@ -162,10 +208,13 @@ class WriteOptions(SinkOptions):
     :ivar columns: the columns that the options name, not yet checked against a DataFrame.
     :ivar job_id: name of the job in the ledger, or None.
     :ivar creation: whether and how to create the stream if it does not exist.
+    :ivar routing: how rows name their streams; None if the write has one stream. With it, the options are
+        those of no stream until :meth:`to` names one.
     """
 
     columns: Columns
     job_id: str | None = None
+    routing: Routing | None = None
     creation: Creation = field(default_factory=lambda: Creation(stream=True))
 
     @classmethod
@@ -179,8 +228,9 @@ class WriteOptions(SinkOptions):
         """
         given = canonical(options, use)
         config = config_of(given)
-        stream = stream_of(given, config)
         mode = _mode(given)
+        routing = Routing.parse(given, mode)
+        stream = stream_of(given, config) if routing is None else _ANY_STREAM
         require_exactly_once(
             "semantic", mode, (f"option {name!r}" for name in _ONLY_EXACTLY_ONCE if name in given)
         )
@@ -203,6 +253,7 @@ class WriteOptions(SinkOptions):
             stream=stream,
             mode=mode,
             columns=Columns.parse(given),
+            routing=routing,
             ledger=ledger,
             query=given.get("query"),
             sink_name=given.get("sink_name", ""),
@@ -218,6 +269,17 @@ class WriteOptions(SinkOptions):
             creation=Creation.parse(given, use),
             allow_same_stream=boolean("allow_same_stream", given.get("allow_same_stream", "false")),
         )
+
+    def to(self, stream: ScopedStream) -> Self:
+        """Return the options for one of the streams that rows name."""
+        return replace(self, stream=stream, routing=None)
+
+    @property
+    def target(self) -> str:
+        """The stream, or the column that names it, for messages."""
+        if self.routing is None:
+            return f"stream {self.stream}"
+        return f"the streams in column {self.routing.column!r}"
 
 
 def _choice(name: str, given: Mapping[str, str], choices: Any, default: str | None) -> Any:

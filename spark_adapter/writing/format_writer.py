@@ -19,8 +19,9 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
+from pravega_wire import ScopedStream
 from pravega_wire.errors import (
     InvalidArgumentError,
     MissingExtraError,
@@ -39,8 +40,9 @@ from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.options.creating import ensure_stream
 from spark_adapter.options.streams import NO_TABLE
-from spark_adapter.options.write import EVENT, KEY, TIME, WriteOptions
+from spark_adapter.options.write import EVENT, KEY, TIME, WriteOptions, require_column
 from spark_adapter.writing.partition import PartitionWriter, decode_result
+from spark_adapter.writing.routed import write_routed
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -94,7 +96,8 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     if DataSourceStreamArrowWriter is None:
         raise MissingExtraError(
             'writeStream.format("pravega") needs PySpark 4.1 or newer: use '
-            "writeStream.foreachBatch(spark_adapter.ForeachBatchSink(config, stream, ...))"
+            "writeStream.foreachBatch(spark_adapter.ForeachBatchSink(config, stream, ...)), or SinkPerStream "
+            "where rows name their streams"
         )
     if overwrite:
         raise InvalidArgumentError(_NO_OVERWRITE.format(append='outputMode("append")'))
@@ -185,8 +188,13 @@ class _Plan:
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> _Plan:
-        columns = options.columns.of(schema)
-        return cls(replace(options, columns=columns))
+        routing = options.routing
+        if routing is not None:
+            name = require_column(schema, "option 'stream_col'", routing.column, StringType)
+            routing = replace(routing, column=name)
+            # The column is no part of the event.
+            schema = StructType([each for each in schema.fields if each.name != name])
+        return cls(replace(options, columns=options.columns.of(schema), routing=routing))
 
     def writer(
         self,
@@ -239,18 +247,24 @@ class _Plan:
             return self._write(batches, where)
 
     def _write(self, batches: Iterator[pa.RecordBatch], where: Callable[[TaskContext], Place]) -> Attempt:
-        rows = self.options.columns.project(batches)
-        if self.options.mode != "exactly_once":
-            rest = _Rows(rows)
-            result = self._on_stream(rest, None, lambda: _only_result(self.writer().write_arrow(rest)))
-            if result.dropped:
-                # With best effort, a missing stream is not an error.
-                _ensured.discard(_ensured_key(self.options))
-            return Attempt(Attempted("written", result))
+        options = self.options
+        if options.routing is not None:
+            results = write_routed(batches, options.routing, options.config, self._append_to).values()
+            whole = AttemptResult(
+                partition=0,
+                staging=None,
+                rows=sum(each.rows for each in results),
+                nbytes=sum(each.nbytes for each in results),
+                dropped=sum(each.dropped for each in results),
+            )
+            return Attempt(Attempted("written", whole))
+        if options.mode != "exactly_once":
+            return Attempt(Attempted("written", self._append(batches)))
         task = TaskContext.get()
         if task is None:
             raise InvalidArgumentError("a partition can be written only inside a Spark task")
         place = where(task)
+        rows = options.columns.project(batches)
         first = next(rows, None)
         if first is None:
             return Attempt(Attempted("empty"), place)
@@ -258,6 +272,21 @@ class _Plan:
         return self._on_stream(
             rest, place, lambda: self._stage(place, task.partitionId(), chain([first], rest))
         )
+
+    def _append_to(self, stream: ScopedStream, batches: Iterator[pa.RecordBatch]) -> AttemptResult:
+        """Write rows to one of the streams that rows name."""
+        options = self.options.to(stream)
+        options.require_other_stream(self.planned)
+        return replace(self, options=options)._append(batches)
+
+    def _append(self, batches: Iterator[pa.RecordBatch]) -> AttemptResult:
+        """Write rows without a transaction."""
+        rest = _Rows(self.options.columns.project(batches))
+        result = self._on_stream(rest, None, lambda: _only_result(self.writer().write_arrow(rest)))
+        if result.dropped:
+            # With best effort, a missing stream is not an error.
+            _ensured.discard(_ensured_key(self.options))
+        return result
 
     def _on_stream(self, rest: _Rows, place: Place | None, write: Callable[[], _T]) -> _T:
         """Write to the stream, which is created if it is missing.
@@ -320,7 +349,7 @@ class _Plan:
         if dropped:
             log.warning(
                 "batch %d to %s: %d of %d events are not known to be stored",
-                batch, self.options.stream, dropped, rows + dropped,
+                batch, self.options.target, dropped, rows + dropped,
             )  # fmt: skip
         return BatchReport(batch, "written", rows, sum(each.nbytes for each in results), dropped=dropped)
 
@@ -516,7 +545,7 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
         report = self._plan.complete(messages, batchId)
         log.info(
             "batch %d to %s: %s, %d rows, %.3f s",
-            batchId, self._plan.options.stream, report.outcome, report.rows, time.monotonic() - started,
+            batchId, self._plan.options.target, report.outcome, report.rows, time.monotonic() - started,
         )  # fmt: skip
 
     def abort(self, messages: list[Attempt | None], batchId: int) -> None:

@@ -413,6 +413,53 @@ def test_killed_drivers(
     assert staging_left(client, stream, ledger) == []
 
 
+def test_each_row_names_its_stream(
+    spark: SparkSession, client: PravegaClient, source: Source, options: dict[str, str], stream: str
+) -> None:
+    other = f"{stream}-other"
+    del options["stream"], options["ledger_stream"]
+    options |= {"stream_col": "To", "semantic": "at_least_once"}
+    # One stream is named in two ways.
+    to = F.expr(
+        f"case when event like '%0' then '{other}' when key = 'key-1' then '{stream}' "
+        f"else 'spark/{stream}' end"
+    )
+    evens, rest = [e for e, _ in rows_of(0) if e[-1] == "0"], [e for e, _ in rows_of(0) if e[-1] != "0"]
+
+    def written(times: int) -> None:
+        assert sorted(read_all(client, other)) == sorted(times * evens)
+        assert sorted(read_all(client, stream)) == sorted(times * rest)
+
+    frame = frame_of(spark, 0, 4).withColumn("to", to)
+    with pytest.raises(PySparkException, match=f"stream spark/{other} does not exist"):
+        append(frame.where("to like '%other'"), options, allow_create_stream="false")
+    append(frame, options, default_num_segments="3")
+    written(1)
+    assert len(client.active_segments(other)) == 3
+    append(frame, options, semantic="best_effort")
+    written(2)
+    source.add(0)
+    source.run(options, source.frame().withColumn("to", to))
+    written(3)
+    for bad, message in (
+        ("cast(null as string)", r"column 'to' \(stream_col\) of a row in partition \d+ is null or empty"),
+        ("key", "name more than 2 streams in column 'to'"),
+        ("concat(key, '!')", r"'key-\d+!'"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            append(
+                frame.withColumn("to", F.expr(bad)), options, most_streams="2", allow_create_stream="false"
+            )
+    # A query that reads what it writes, as the rows of its first batch show.
+    given = {name: value for name, value in options.items() if name in ("controller", "scope")}
+    own = spark.readStream.format("pravega").options(**given, stream=stream).load()
+    own = own.withColumn("to", F.lit(stream)).writeStream.format("pravega").options(**options)
+    own = own.option("routing_key_col", "scope").option("checkpointLocation", f"{source.checkpoint}-own")
+    with pytest.raises(StreamingQueryException, match=r"the query reads stream .*allow_same_stream=true"):
+        own.trigger(availableNow=True).start().awaitTermination()
+    written(3)
+
+
 def test_what_a_user_sees_of_a_job_that_fails_when_it_may_be_visible(
     spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str
 ) -> None:

@@ -360,8 +360,6 @@ def test_an_option_of_another_place_is_refused() -> None:
     }
     with pytest.raises(InvalidArgumentError, match="unknown option 'checkpointLocation'"):
         canonical({"checkpointLocation": "/b"}, "read")
-    with pytest.raises(InvalidArgumentError, match="no option 'stream_col'; SinkPerStream"):
-        canonical({"stream": "a/b", "stream_col": "target"}, "writeStream")
 
 
 def test_option_names_are_unique() -> None:

@@ -59,6 +59,41 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"stream_col": "to", "stream": "a/b", "semantic": "at_least_once"},
+            "'stream' and 'stream_col' cannot be",
+        ),
+        ({"stream_col": "to"}, "needs semantic 'at_least_once' or 'best_effort'.*SinkPerStream"),
+        ({"stream_col": "", "semantic": "at_least_once"}, "'stream_col' is empty"),
+        ({"stream": "a/b", "most_streams": "3"}, "'most_streams' needs 'stream_col'"),
+        ({"stream_col": "to", "most_streams": "0", "semantic": "at_least_once"}, "'most_streams'"),
+        ({"stream_col": "to", "most_streams": "1001", "semantic": "at_least_once"}, "'most_streams'"),
+    ],
+)
+def test_rows_name_their_streams_instead_of_an_option(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        WriteOptions.parse(options, "write")
+
+
+def test_the_column_with_the_stream_is_no_part_of_the_event() -> None:
+    options = {"stream_col": "To", "value_format": "json", "semantic": "at_least_once"}
+    sink = batch_sink(options, schema("a integer, to string"), False)
+    plan = pickle.loads(pickle.dumps(sink))._plan
+    assert plan.options.routing.column == "to"
+    assert plan.options.target == "the streams in column 'to'"
+    assert plan.options.to(ScopedStream("sc", "x")).target == "stream sc/x"
+    for columns, message in (
+        ("to string", "the DataFrame has no columns"),
+        ("a integer, to integer", "'stream_col': column 'To' has type int, not string"),
+        ("a integer", "'stream_col': there is no column 'To'"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            batch_sink(options, schema(columns), False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"semantic": "twice"}, "'semantic': 'twice' is not one of best_effort, at_least_once, exactly_once"),
         (
             {"semantic": "best_effort", "exactly_once": "true"},
