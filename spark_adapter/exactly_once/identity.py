@@ -88,8 +88,15 @@ def checksum_of(events: Iterable[bytes], keys: Iterable[str | None] | None) -> i
     """
     if keys is None:
         return sum(map(crc32, events)) % _MODULUS
-    starts = (0 if key is None else crc32(key.encode(errors="surrogatepass"), 1) for key in keys)
-    return sum(map(crc32, events, starts)) % _MODULUS
+    return sum(map(crc32, events, map(_Starts().__getitem__, keys))) % _MODULUS
+
+
+class _Starts(dict[str | None, int]):
+    """Where the CRC-32 of an event begins, by its key: many events have few keys."""
+
+    def __missing__(self, key: str | None) -> int:
+        self[key] = start = 0 if key is None else crc32(key.encode(errors="surrogatepass"), 1)
+        return start
 
 
 def planned_batch(entry: str, stateful: bool) -> PlannedBatch | None:
