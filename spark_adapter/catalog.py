@@ -25,8 +25,8 @@ from pravega_wire import (
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
 from spark_adapter.bounded import read_df, register
 from spark_adapter.clients import HeldClient, settings_of
-from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX
 from spark_adapter.options.read import COLUMNS, columns_of, config_options, quoted, schema_of
+from spark_adapter.options.streams import LEDGER_SUFFIX
 from spark_adapter.versions import needs_data_sources
 
 __all__ = ["CatalogView", "Names", "PravegaCatalog", "Reads", "TableDescription", "quoted", "view_name"]

@@ -24,9 +24,7 @@ from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.creating import Creation, ensure_stream
 from spark_adapter.options.read import ReadOptions, Use, canonical, read_use, schema_of
-from spark_adapter.reading.stream_planner import batch_ranges
 from spark_adapter.tables.metadata import TableRead
-from spark_adapter.tables.reader import TableReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +49,7 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         )
     """
 
+    # Modules are imported where they are used: Spark starts a process for each step of a plan.
     # Options are parsed where they are used: Spark also creates this object for uses that it does not
     # support, and with options of its own.
 
@@ -83,6 +82,8 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         """
         table = TableRead.parse(dict(self.options))
         if table is not None:
+            from spark_adapter.tables.reader import TableReader
+
             return TableReader(table, schema)
         options = ReadOptions.parse(self.options)
         _check_schema(schema, options)
@@ -107,8 +108,6 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
 
     def _creation(self, use: Use) -> Creation:
         return Creation.parse(canonical(self.options, use), use)
-
-    # Modules are imported where they are used: Spark starts a process for each plan.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of ``DataFrame.write``; see
@@ -146,6 +145,8 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
     def partitions(self) -> list[InputPartition]:
         ranges: Iterable[SegmentRange] | None = self.options.ranges
         if ranges is None:
+            from spark_adapter.reading.stream_planner import batch_ranges
+
             with HeldClient(self.options.config) as client:
                 for stream in self.options.choice.names:
                     ensure_stream(client, stream, self.creation)

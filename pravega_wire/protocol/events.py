@@ -17,6 +17,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pravega_wire.errors import DecodeError, TruncatedInputError
+from pravega_wire.support.arrow import arrow_integer
 from pravega_wire.values.naming import parse_segment_name
 from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import ScopedStream
@@ -315,11 +316,11 @@ class EventBatch:
         if isinstance(found, int):
             numbers = _numbers(1 << count.bit_length())
             steps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
-            begins = pc.multiply(steps, pa.scalar(found, pa.int64()))
+            begins = pc.multiply(steps, arrow_integer(found))
         else:
             kind = pa.int32() if found.itemsize == 4 else pa.int64()
             begins = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(found)]).cast(pa.int64())
-        return pc.add(begins, pa.scalar(self.base_offset, pa.int64()))
+        return pc.add(begins, arrow_integer(self.base_offset))
 
     def rows(self, kind: type[E], deserialize: Callable[[bytes], Any] | None = None) -> EventRows[E]:
         """Return an object that gives out these events one after the other: see :class:`EventRows`."""

@@ -50,7 +50,6 @@ from spark_adapter.exactly_once.contents import Contents, dump_contents, load_co
 from spark_adapter.exactly_once.identity import Identity, difference, dump_identity, load_identity
 
 __all__ = [
-    "LEDGER_SUFFIX",
     "AlreadyDone",
     "Claim",
     "CompareRows",
@@ -82,9 +81,6 @@ __all__ = [
     "unnamed_query",
     "writer_of",
 ]
-
-LEDGER_SUFFIX = "-spark-ledger"
-"""The suffix that makes the name of a sink's default ledger from the name of its stream."""
 
 IfForgotten: TypeAlias = Literal["raise", "committed", "aborted"]
 OnOlderCheckpoint: TypeAlias = Literal["raise", "continue_at"]

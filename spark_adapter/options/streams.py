@@ -11,14 +11,15 @@ from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark
+from pravega_wire import PravegaConfig, ScopedStream, StreamCut
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
-from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX
 
 if TYPE_CHECKING:
+    from pravega_wire import Watermark
     from pravega_wire.sync import PravegaClient
 
 __all__ = [
+    "LEDGER_SUFFIX",
     "NO_TABLE",
     "Bounds",
     "Place",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+LEDGER_SUFFIX = "-spark-ledger"
+"""The suffix that makes the name of a sink's default ledger from the name of its stream."""
 
 _AT_ONCE = 8
 

@@ -32,10 +32,11 @@ from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.support.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from spark_adapter.columns.rows_json import column_to_json, rows_to_json
 from spark_adapter.exactly_once.identity import PlannedBatch
-from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX, IfForgotten, OnOlderCheckpoint, is_reserved
+from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, is_reserved
 from spark_adapter.options.creating import Creation
 from spark_adapter.options.quantities import count, milliseconds
 from spark_adapter.options.read import Use, boolean, canonical, config_of, stream_of
+from spark_adapter.options.streams import LEDGER_SUFFIX
 
 __all__ = [
     "Columns",

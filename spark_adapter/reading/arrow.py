@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from pravega_wire import EventBatch, PravegaConfig, SegmentRange
+from pravega_wire.support.arrow import arrow_integer, arrow_text
 from pravega_wire.sync import DirectReader
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.read import COLUMNS
@@ -74,9 +75,13 @@ class _Columns:
 
     def __init__(self, segment_range: SegmentRange, columns: Sequence[str]) -> None:
         stream = segment_range.stream
-        shared = {"scope": stream.scope, "stream": stream.name, "segment_id": segment_range.segment_id}
+        shared = {
+            "scope": arrow_text(stream.scope),
+            "stream": arrow_text(stream.name),
+            "segment_id": arrow_integer(segment_range.segment_id),
+        }
         self._schema = arrow_schema(columns)
-        self._shared = {name: pa.scalar(shared[name], _TYPES[name]) for name in columns if name in shared}
+        self._shared = {name: shared[name] for name in columns if name in shared}
         self._repeated: dict[str, pa.Array] = {}
         self._most = 0
 

@@ -34,7 +34,6 @@ def variables(server: PravegaServer) -> dict[str, str]:
         "PRAVEGA_CONTROLLER_URI": server.controller_uri,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
     found.setdefault("JAVA_HOME", str(find_java(17).home))

@@ -16,7 +16,6 @@ from pravega_wire import ScopedStream
 from pravega_wire.errors import TransactionError
 from spark_adapter.exactly_once import doctor
 from spark_adapter.exactly_once.ledger import (
-    LEDGER_SUFFIX,
     Done,
     Prepared,
     Preparing,
@@ -24,6 +23,7 @@ from spark_adapter.exactly_once.ledger import (
     TxnOutcome,
     encode_record,
 )
+from spark_adapter.options.streams import LEDGER_SUFFIX
 
 LEDGER = ScopedStream("s", "t-spark-ledger")
 OF: dict[str, Any] = {"query": "q", "stream": "s/t", "session": UUID(int=5), "txn": UUID(int=9)}

@@ -83,7 +83,8 @@ from spark_adapter.datasource import PravegaDataSource
 options = {"controller": "tcp://localhost:9090", "stream": "a/b", "columns": "event,offset"}
 print(PravegaDataSource(options).schema())
 print([each for each in ("h2", "google.protobuf", "numpy", "pandas", "pyarrow", "ssl", "trio",
-                         "pravega_wire.stream", "pravega_wire.protocol") if each in sys.modules])
+                         "pravega_wire.stream", "pravega_wire.protocol", "spark_adapter.exactly_once",
+                         "spark_adapter.reading", "spark_adapter.writing") if each in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
