@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from typing import Any
@@ -88,3 +89,32 @@ print([each for each in ("h2", "google.protobuf", "numpy", "pandas", "pyarrow", 
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_a_worker_of_spark_reads_needs_no_pandas() -> None:
+    """pyarrow imports it for its first scalar or array of a value of Python, which takes long."""
+    program = """
+import io, sys
+from struct import pack
+import pyarrow as pa
+from pravega_wire import ScopedStream, SegmentRange
+from pravega_wire.protocol.events import EventBatch
+from spark_adapter.reading.arrow import _Columns, arrow_schema
+columns = _Columns(SegmentRange(ScopedStream("a", "b"), 3, 100, 200), arrow_schema().names)
+rows = []
+with pa.ipc.new_stream(io.BytesIO(), arrow_schema()) as stream:
+    for payloads in ([b"x", b"y"], [b"", b"abc"]):
+        framed = b"".join(pack(">ii", 0, len(each)) + each for each in payloads)
+        made = columns.of(EventBatch.unsplit("a/b/3.#epoch.0", memoryview(framed), 100))
+        stream.write_batch(made)
+        rows.append(made)
+assert "pandas" not in sys.modules
+print([row for each in rows for row in each.to_pylist()])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    same = {"scope": "a", "stream": "b", "segment_id": 3}
+    found = [(b"x", 100), (b"y", 109), (b"", 100), (b"abc", 108)]
+    assert ast.literal_eval(done.stdout) == [
+        {"event": event, **same, "offset": offset} for event, offset in found
+    ]
