@@ -25,7 +25,7 @@ from spark_adapter.reading.skip_lost import surviving
 from spark_adapter.versions import check_context, check_session, is_connect, needs_data_sources
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 __all__ = ["EVENT_SCHEMA", "read_df", "read_rdd", "register"]
 
@@ -307,32 +307,6 @@ def _has_pandas() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadBatches:
-    """Reads ranges, given by their numbers, as Arrow batches in a worker; can be pickled."""
-
-    stream: ScopedStream
-    config: PravegaConfig
-    ranges: tuple[SegmentRange, ...]
-    columns: tuple[str, ...]
-    skip_lost: bool
-
-    @property
-    def __name__(self) -> str:
-        """What ``explain()`` shows."""
-        size = sum(each.length for each in self.ranges)
-        return f"pravega {self.stream}: {len(self.ranges)} ranges, {size} bytes"
-
-    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from spark_adapter.reading.arrow import batches_of
-
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from batches_of(
-                    self.config, self.ranges[number], self.columns, skip_lost=self.skip_lost
-                )
-
-
 def _mapped(
     spark: SparkSession,
     config: PravegaConfig,
@@ -349,7 +323,10 @@ def _mapped(
     # These are the same for all events: Spark adds them, so the worker does not have to send them.
     fixed = {"scope": stream.scope, "stream": stream.name}
     shipped = tuple(name for name in columns if name not in fixed) or ("segment_id",)
-    read = _ReadBatches(stream, config, tuple(ranges), shipped, skip_lost)
+    # It needs pyarrow, which read_rdd does not.
+    from spark_adapter.reading.arrow import ReadRanges
+
+    read = ReadRanges(stream, config, tuple(ranges), shipped, skip_lost)
     rows = spark.range(0, count, 1, max(1, count)).mapInArrow(read, schema_of(shipped))
     if shipped == columns:
         return rows

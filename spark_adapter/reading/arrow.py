@@ -5,18 +5,19 @@ It does not need Spark, and creates no Python object for an event.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pravega_wire import EventBatch, PravegaConfig, SegmentRange
+from pravega_wire import EventBatch, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.support.arrow import arrow_integer, arrow_text
 from pravega_wire.sync import DirectReader
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.read import COLUMNS
 from spark_adapter.reading.skip_lost import surviving
 
-__all__ = ["arrow_batches", "arrow_schema", "batches_of"]
+__all__ = ["ReadRanges", "arrow_batches", "arrow_schema", "batches_of"]
 
 _TYPES = {
     "event": pa.binary(),
@@ -65,6 +66,33 @@ def batches_of(
     if not skip_lost:
         return arrow_batches(config, segment_range, columns)
     return surviving(lambda rest: arrow_batches(config, rest, columns), segment_range)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRanges:
+    """A function for ``mapInArrow`` that reads ranges, given by their numbers; can be pickled.
+
+    It is here, and not beside :func:`~spark_adapter.read_df`, because a worker imports the module.
+    """
+
+    stream: ScopedStream
+    config: PravegaConfig
+    ranges: tuple[SegmentRange, ...]
+    columns: tuple[str, ...]
+    skip_lost: bool
+
+    @property
+    def __name__(self) -> str:
+        """What ``explain()`` shows."""
+        size = sum(each.length for each in self.ranges)
+        return f"pravega {self.stream}: {len(self.ranges)} ranges, {size} bytes"
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from batches_of(
+                    self.config, self.ranges[number], self.columns, skip_lost=self.skip_lost
+                )
 
 
 class _Columns:
