@@ -34,6 +34,7 @@ class Life:
     """One reader, from joining to leaving.
 
     :ivar joining: when it began to join; :ivar joined: when it had, or None.
+    :ivar leaving: when it began to leave, or None; from then on others may see that it has left.
     :ivar ended: when nothing more came from it, or None.
     :ivar left: whether it left by itself.
     :ivar events: what it was given.
@@ -43,6 +44,7 @@ class Life:
     name: str
     joining: float
     joined: float | None = None
+    leaving: float | None = None
     ended: float | None = None
     left: bool = False
     events: list[bytes] = field(default_factory=list)
@@ -168,6 +170,8 @@ class Groups(Workload):
                     # The last event is given back, unless nobody is told of this.
                     self.again.update(life.events[-1:])
                     raise
+                finally:
+                    life.leaving = trio.current_time()
             life.left = True
 
     async def one_event(self, process: Process, reader: EventReader[bytes], life: Life) -> None:
@@ -249,7 +253,7 @@ class Groups(Workload):
             if name in life.marks:
                 before.update(life.events[: life.marks[name]])
             elif life.joined is not None and life.joined < began:
-                if life.ended is None or life.ended > ended:
+                if life.leaving is None or life.leaving > ended:
                     raise Failure(f"checkpoint {name} is complete, and {life.name} has not reached it")
                 before.update(life.events)
             elif life.events and life.joining < ended and (life.ended is None or life.ended <= ended):
