@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 from pyspark.errors import AnalysisException
@@ -23,9 +23,6 @@ from spark_adapter.options.read import check_end, columns_of, config_options, en
 from spark_adapter.reading.partitions import ranges_to_read
 from spark_adapter.reading.skip_lost import surviving
 from spark_adapter.versions import check_context, check_session, is_connect, needs_data_sources
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["EVENT_SCHEMA", "read_df", "read_rdd", "register"]
 

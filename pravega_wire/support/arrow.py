@@ -1,6 +1,6 @@
 """Arrow values of Python's without ``pyarrow.scalar``, whose first call imports pandas if it is installed.
 
-That takes a third of a second, which each new worker of Spark would pay, and 40 MB.
+That takes a third of a second, which each new worker of Spark would pay, and 50 MB.
 """
 
 from __future__ import annotations

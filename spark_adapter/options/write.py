@@ -49,6 +49,7 @@ __all__ = [
     "one_of",
     "require_column",
     "require_exactly_once",
+    "require_named",
 ]
 
 Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
@@ -195,6 +196,21 @@ class Routing:
         return cls(
             given["stream_col"],
             count("most_streams", given.get("most_streams"), highest=_MOST_STREAMS) or 100,
+        )
+
+
+def require_named(names: Iterable[str | None], column: str, where: str) -> None:
+    """Check that each row names a stream.
+
+    :param names: the names that rows have.
+    :param column: the column with them.
+    :param where: where the rows are, for the message.
+    :raises InvalidArgumentError: one is null or empty.
+    """
+    if not all(names):
+        raise InvalidArgumentError(
+            f"column {column!r} (stream_col) of a row in {where} is null or empty: it has to name the stream "
+            "to write to"
         )
 
 

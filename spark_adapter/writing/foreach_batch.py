@@ -41,6 +41,7 @@ from spark_adapter.options.write import (
     one_of,
     require_column,
     require_exactly_once,
+    require_named,
 )
 from spark_adapter.versions import is_connect, needs_classic
 from spark_adapter.writing.partition import RESULT_SCHEMA, PartitionWriter, decode_result
@@ -469,11 +470,7 @@ class SinkPerStream:
         try:
             found = df.select(F.col(quoted(column))).distinct().limit(self._most_streams + 1).collect()
             names = [row[0] for row in found]
-            if not all(names):
-                raise InvalidArgumentError(
-                    f"column {column!r} (stream_col) of a row in batch {batch_id} is null or empty: it has "
-                    "to name the stream to write to"
-                )
+            require_named(names, column, f"batch {batch_id}")
             if len(names) > self._most_streams:
                 raise InvalidArgumentError(
                     f"the rows of batch {batch_id} name more than {self._most_streams} streams in column "

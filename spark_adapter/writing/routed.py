@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.options.write import Routing
+from spark_adapter.options.write import Routing, require_named
 
 __all__ = ["write_routed"]
 
@@ -71,7 +71,9 @@ def write_routed(
                 rows = batch.select([each for each in batch.schema.names if each != routing.column])
                 # A stream may be named with and without its scope.
                 its_names: dict[_Lane[_T], list[str]] = {}
-                for name in _names(names, routing.column):
+                found = pc.unique(names).to_pylist()
+                require_named(found, routing.column, _partition())
+                for name in found:
                     its_names.setdefault(lane_of(name), []).append(name)
                 for lane, some in its_names.items():
                     its_rows = rows
@@ -85,20 +87,6 @@ def write_routed(
             for lane in lanes.values():
                 lane.stop()
             raise
-
-
-def _names(column: pa.Array, called: str) -> list[str]:
-    """Return the different names in a column.
-
-    :raises InvalidArgumentError: one is null or empty.
-    """
-    found: list[str] = pc.unique(column).to_pylist()
-    if not all(found):
-        raise InvalidArgumentError(
-            f"column {called!r} (stream_col) of a row in {_partition()} is null or empty: it has to name the "
-            "stream to write to"
-        )
-    return found
 
 
 def _partition() -> str:
