@@ -1907,6 +1907,9 @@ class ReaderGroup(ReaderGroupBase):
     async def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
         """Declare a reader dead. The other readers take over its segments.
 
+        It does not join later either, if it died while it joined: also after :class:`ReaderGroupError`, a
+        request to join that was sent before this call is refused or has been undone.
+
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
         :raises ReaderGroupError: the group has no reader of this name.

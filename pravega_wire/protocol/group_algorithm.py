@@ -236,16 +236,17 @@ def _is_whole(parts: Iterable[KeyRange]) -> bool:
 
 
 def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:
-    """Return the update that removes a reader from the group, if it is a member.
+    """Return the update that removes a reader from the group.
+
+    It is written also for a reader that is not in the group. A dead reader's request to join may be stored
+    only later, on the condition that nothing else was stored before it.
 
     :param reader: name of the reader.
     :param offsets: offsets up to which it has read; for its other segments the assigned offset counts.
     """
 
-    def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
-        owned = state.assigned.get(reader)
-        if owned is None:
-            return None
+    def generate(state: GroupState) -> Sequence[GroupUpdate]:
+        owned = state.assigned.get(reader, {})
         return [RemoveReader(reader, {name: at for name, at in offsets.items() if name in owned})]
 
     return generate

@@ -487,25 +487,30 @@ class ReaderGroup:
     async def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
         """Declare a reader dead. The other readers take over its segments.
 
+        It does not join later either, if it died while it joined: also after :class:`ReaderGroupError`, a
+        request to join that was sent before this call is refused or has been undone.
+
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
         :raises ReaderGroupError: the group has no reader of this name.
         """
         remove = remove_reader(reader_id, {} if position is None else position.offsets)
         present = False
+        online: list[str] = []
 
         def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
-            nonlocal present
+            nonlocal present, online
             # The reader was in the group even if another process removes it at the same time.
             present = present or state.is_online(reader_id)
-            if not present:
-                online = ", ".join(sorted(state.assigned)) or "none"
-                raise ReaderGroupError(
-                    f"reader {reader_id} is not in reader group {self.name}, whose readers are: {online}"
-                )
+            online = sorted(state.assigned)
             return remove(state)
 
         await self._change(generate)
+        if not present:
+            readers = ", ".join(online) or "none"
+            raise ReaderGroupError(
+                f"reader {reader_id} is not in reader group {self.name}, whose readers are: {readers}"
+            )
 
     # --- checkpoints ----------------------------------------------------------------------------
 

@@ -2110,6 +2110,9 @@ class ReaderGroup(ReaderGroupBase):
     ) -> None:
         """Declare a reader dead. The other readers take over its segments.
 
+        It does not join later either, if it died while it joined: also after :class:`ReaderGroupError`, a
+        request to join that was sent before this call is refused or has been undone.
+
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
         :param timeout: the longest time that this call may take, in seconds.

@@ -55,7 +55,13 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import group_algorithm
 from pravega_wire.protocol.group_algorithm import Change
-from pravega_wire.protocol.group_state import GroupStateFormat, GroupUpdate, UpdateCheckpointPublished
+from pravega_wire.protocol.group_state import (
+    AddReader,
+    GroupState,
+    GroupStateFormat,
+    GroupUpdate,
+    UpdateCheckpointPublished,
+)
 from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.stream import reader_group
 from pravega_wire.stream.group_link import GroupLink, initial_state, to_controller
@@ -738,6 +744,27 @@ async def test_readers_that_die(config: PravegaConfig) -> None:
                 ) as missing:
                     await group.reader_offline("nobody")
                 assert "heir" not in str(missing.value)
+
+
+async def test_a_dead_reader_does_not_join_later(config: PravegaConfig) -> None:
+    """A request to join may be stored after its reader was declared dead: it is refused."""
+    async with open_client(config) as client, open_client(config) as doomed:
+        await client.create_stream("s", 1)
+        async with group_of(client, "s") as group:
+            async with doomed.state_synchronizer("_RGg", GroupStateFormat()) as state:
+                await state.fetch_updates()
+                with pytest.raises(ReaderGroupError, match="readers are: none"):
+                    await group.reader_offline("dead")
+                tried: list[GroupState] = []
+
+                def join(found: GroupState) -> list[GroupUpdate]:
+                    tried.append(found)
+                    return [AddReader("dead")] if len(tried) == 1 else []
+
+                await state.update(join)
+                assert len(tried) == 2
+            await group.refresh()
+            assert not group.online_readers
 
 
 async def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> None:

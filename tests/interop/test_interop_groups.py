@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire import ReaderGroupConfig, StreamCut
-from pravega_wire.errors import CheckpointTimeoutError
+from pravega_wire.errors import CheckpointTimeoutError, ReaderGroupError
 from pravega_wire.protocol import group_state as g
 from pravega_wire.protocol.formats import (
     decode_checkpoint,
@@ -224,6 +224,9 @@ def test_one_group(
 
         write(client, written, written + 1000)
         written += 1000
+        # The record of this says that a reader leaves that is not there; Java readers apply it, too.
+        with pytest.raises(ReaderGroupError, match="nobody is not in"):
+            group.reader_offline("nobody")
         killed_java = readers[0].kill()
         scale(client, 3)
         write(client, written, written + 1000)
