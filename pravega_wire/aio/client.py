@@ -2481,8 +2481,9 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
             no side effects.
         :returns: the state after the updates.
         :raises InvalidArgumentError: the state was never initialized.
-        :raises RetriesExhaustedError: there was no answer. The next fetch shows whether the updates were
-            written.
+        :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
+            the next fetch. Call this again with a ``generate`` that finds in the state whether they are
+            there.
         """
         return await self._call(self._twin.update, generate)
 
@@ -2582,8 +2583,9 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
     ) -> KeyValueVersion:
         """Set the value of a key, whether it exists or not. Returns the new version.
 
-        If this call is cancelled, the change may still have been made; read the key to find out. The same
-        holds for the other methods that change the table.
+        If this call is cancelled, the change may have been made, or may still be made a moment later. The
+        same holds for the other methods that change the table. What must not be overwritten by such a change
+        needs a version.
 
         :param version: set the value only if the entry has this version.
         :raises TableKeyBadVersionError: the entry has another version.

@@ -364,6 +364,11 @@ class GroupMember:
         """When the next round is due, in seconds of the clock."""
         return min(self._fetch_at, self._acquire_at, self._lag_at)
 
+    @property
+    def may_join(self) -> bool:
+        """Whether an update that adds this reader was made: it may be written, also later."""
+        return self._joined_as > 0
+
     def positions(self) -> dict[str, int]:
         """Return this reader's offsets by segment; for finished ones -1, or their end offset."""
         return {**self.offsets, **self.completed}

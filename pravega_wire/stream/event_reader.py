@@ -22,10 +22,9 @@ from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
     PravegaError,
-    PravegaTimeoutError,
+    ReaderGroupError,
     ReaderGroupNotFoundError,
     ReinitializationRequiredError,
-    RetriesExhaustedError,
 )
 from pravega_wire.protocol.events import EventBatch, EventRows, PlacedEvent
 from pravega_wire.protocol.group_algorithm import GroupMember
@@ -321,8 +320,8 @@ class EventReader(Generic[T]):
         async def give_up() -> None:
             await link.run(self._member.give_up_joining(await link.fetch()))
 
-        if isinstance(error, trio.Cancelled | RetriesExhaustedError | PravegaTimeoutError):
-            # Perhaps it is in the group. The time for joining is over.
+        if self._member.may_join and not isinstance(error, ReaderGroupError | ReaderGroupNotFoundError):
+            # Perhaps it is in the group, or will be. The time for joining is over.
             doing = f"leaving group {self.group} again as reader {self.reader_id}"
             reason: object = NO_TIME
             try:

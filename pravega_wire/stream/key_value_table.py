@@ -622,8 +622,9 @@ class KeyValueTable(Generic[P, S, V]):
     ) -> KeyValueVersion:
         """Set the value of a key, whether it exists or not. Returns the new version.
 
-        If this call is cancelled, the change may still have been made; read the key to find out. The same
-        holds for the other methods that change the table.
+        If this call is cancelled, the change may have been made, or may still be made a moment later. The
+        same holds for the other methods that change the table. What must not be overwritten by such a change
+        needs a version.
 
         :param version: set the value only if the entry has this version.
         :raises TableKeyBadVersionError: the entry has another version.

@@ -386,8 +386,9 @@ class StateSynchronizer(Generic[S, I, U]):
             no side effects.
         :returns: the state after the updates.
         :raises InvalidArgumentError: the state was never initialized.
-        :raises RetriesExhaustedError: there was no answer. The next fetch shows whether the updates were
-            written.
+        :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
+            the next fetch. Call this again with a ``generate`` that finds in the state whether they are
+            there.
         """
         has_turn = False
         try:

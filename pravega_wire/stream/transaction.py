@@ -344,7 +344,7 @@ class Transaction(Generic[Value]):
     def _finish(self) -> None:
         if self._writer is not None:
             if self._open:
-                # Events that are not stored by now never will be.
+                # Whether events that are not acknowledged by now are in the transaction is not known.
                 self._incomplete = self._writer.failed_or_waiting
             self._writer._stop()
         self._open = False

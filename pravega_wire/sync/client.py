@@ -2579,8 +2579,9 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :param timeout: the longest time that this call may take, in seconds.
         :returns: the state after the updates.
         :raises InvalidArgumentError: the state was never initialized.
-        :raises RetriesExhaustedError: there was no answer. The next fetch shows whether the updates were
-            written.
+        :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
+            the next fetch. Call this again with a ``generate`` that finds in the state whether they are
+            there.
         """
         return self._call(timeout, self._twin.update, generate)
 
@@ -2708,8 +2709,9 @@ class KeyValueTable(KeyValueTableBase[P, S, V]):
         """Set the value of a key, whether it exists or not. Returns the new version.
 
         :param version: set the value only if the entry has this version.
-        :param timeout: seconds. If the limit is reached, the change may still have been made; read the key
-            to find out. The same holds for the other methods that change the table.
+        :param timeout: seconds. If the limit is reached, the change may have been made, or may still be
+            made a moment later. The same holds for the other methods that change the table. What must not
+            be overwritten by such a change needs a version.
         :raises TableKeyBadVersionError: the entry has another version.
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
             Without ``version`` you can simply call this again.

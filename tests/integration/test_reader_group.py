@@ -1249,6 +1249,31 @@ async def test_joining_that_is_cancelled_leaves_no_reader_behind(config: Pravega
             assert cancelled
 
 
+@pytest.mark.parametrize(
+    "end", [KeyboardInterrupt(), PermissionDeniedError("expired")], ids=["Ctrl-C", "refused"]
+)
+async def test_joining_that_fails_after_it_was_written(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    """The reader does not stay in the group, whatever ended the call."""
+    real = GroupLink.change
+
+    async def change(self: GroupLink, action: Change) -> GroupState:
+        await real(self, action)
+        raise end
+
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with group_of(client, "s") as group:
+            with monkeypatch.context() as patch:
+                patch.setattr(GroupLink, "change", change)
+                with pytest.raises(type(end)):
+                    async with group.reader("a"):
+                        pass
+            await group.refresh()
+            assert group.online_readers == frozenset()
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 async def test_consumption_of_a_sealed_stream(config: PravegaConfig, scaled: bool) -> None:
     """The controller refuses what the group tells it of a sealed stream; reading goes on."""

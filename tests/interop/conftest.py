@@ -19,24 +19,28 @@ from tests.interop.java_peer import JavaPeer, start_java_peer
 
 
 @pytest.fixture(scope="session")
-def java_peer(pravega_server: PravegaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+def java_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the Java programs are compiled, once for all tests."""
+    return tmp_path_factory.mktemp("java")
+
+
+@pytest.fixture(scope="session")
+def java_peer(pravega_server: PravegaServer, java_directory: Path) -> Iterator[JavaPeer]:
     """The Java client, connected to the session's server."""
     with start_java_peer(
         pravega_server.controller_uri,
-        tmp_path_factory.mktemp("java-peer"),
+        java_directory,
         classpath=client_classpath(pravega_server.version),
     ) as peer:
         yield peer
 
 
 @pytest.fixture(scope="session")
-def schema_peer(
-    pravega_schema_registry: SchemaRegistryServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaPeer]:
+def schema_peer(pravega_schema_registry: SchemaRegistryServer, java_directory: Path) -> Iterator[JavaPeer]:
     """Java's schema serializers, connected to the session's schema registry."""
     with start_java_peer(
         pravega_schema_registry.uri,
-        tmp_path_factory.mktemp("schema-peer"),
+        java_directory,
         program="SchemaPeer",
         sources=[Path(__file__).parent / "java" / "schemas" / "SchemaPeer.java"],
         classpath=schema_serializers_classpath(),

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Self
+from zlib import crc32
 
 from pravega_wire.testing import client_classpath, compile_java, find_java
 
@@ -218,10 +220,12 @@ def java_command(
     sources: Sequence[Path] = SOURCES,
     classpath: Sequence[Path] | None = None,
 ) -> list[str]:
-    """Compile the programs into ``directory``; returns the command that runs one."""
+    """Compile the programs into ``directory``, unless they are there; returns the command that runs one."""
     classpath = client_classpath() if classpath is None else classpath
-    if not (directory / "classes").exists():
-        compile_java(sources, directory / "classes", classpath)
+    # Another version of the client has other jars.
+    classes = directory / f"classes-{crc32(repr((sources, classpath)).encode())}"
+    if not classes.exists():
+        compile_java(sources, classes, classpath)
     logback = directory / "logback.xml"
     logback.write_text('<configuration><root level="OFF"/></configuration>')
     return [
@@ -230,7 +234,7 @@ def java_command(
         # The jars bring a set-up of their own, which writes into the working directory.
         f"-Dlogback.configurationFile={logback}",
         "-cp",
-        os.pathsep.join(map(str, [directory / "classes", *classpath])),
+        os.pathsep.join(map(str, [classes, *classpath])),
         program,
     ]
 
@@ -245,8 +249,7 @@ def start_java_peer(
     classpath: Sequence[Path] | None = None,
 ) -> Iterator[JavaPeer]:
     """Run a program, and end it with the context."""
-    log = directory / "java-peer.log"
-    with log.open("wb") as errors:
+    with NamedTemporaryFile(dir=directory, prefix=program, suffix=".log", delete=False) as errors:
         process = subprocess.Popen(
             [*java_command(directory, program, sources, classpath), uri, *more],
             stdin=subprocess.PIPE,
@@ -255,6 +258,6 @@ def start_java_peer(
             text=True,
             encoding="utf-8",
         )
-    with JavaPeer(process, log) as peer:
+    with JavaPeer(process, Path(errors.name)) as peer:
         peer.answer()
         yield peer

@@ -256,7 +256,7 @@ def digest(payload: bytes) -> tuple[int, str]:
 
 
 def write_large(
-    client: PravegaClient, server: PravegaServer, scope: str, segments: int, folder: Path
+    client: PravegaClient, server: PravegaServer, scope: str, segments: int, directory: Path
 ) -> tuple[str, list[str]]:
     """Write large events with the Java client; return the name of the stream, and the events' digests.
 
@@ -267,9 +267,7 @@ def write_large(
     for attempt in range(JAVA_ATTEMPTS):
         stream = f"large-{attempt}"
         client.create_stream(stream, segments)
-        own = folder / stream
-        own.mkdir()
-        with start_java_peer(server.controller_uri, own) as peer:
+        with start_java_peer(server.controller_uri, directory) as peer:
             peer.patience = 30
             try:
                 return stream, peer.write_large(scope, stream, events)
@@ -282,9 +280,13 @@ def write_large(
 @pytest.mark.needs("0.11", "large events")
 @pytest.mark.parametrize("segments", [1, 3])
 def test_python_reads_java_s_events_over_the_limit(
-    client: PravegaClient, pravega_scope: str, pravega_server: PravegaServer, tmp_path: Path, segments: int
+    client: PravegaClient,
+    pravega_scope: str,
+    pravega_server: PravegaServer,
+    java_directory: Path,
+    segments: int,
 ) -> None:
-    large, digests = write_large(client, pravega_server, pravega_scope, segments, tmp_path)
+    large, digests = write_large(client, pravega_server, pravega_scope, segments, java_directory)
 
     expected = list(zip(LARGE_SIZES, digests, strict=True))
     assert len(set(digests)) == len(LARGE_SIZES)

@@ -129,7 +129,7 @@ class ReaderProcess:
 
 @pytest.fixture
 def start(
-    client: PravegaClient, pravega_scope: str, tmp_path_factory: pytest.TempPathFactory
+    client: PravegaClient, pravega_scope: str, java_directory: Path
 ) -> Iterator[Callable[[str, str], ReaderProcess]]:
     """Starts a reader: "java" or "python", and its name."""
     started: list[ReaderProcess] = []
@@ -137,7 +137,7 @@ def start(
 
     def begin(language: str, reader: str) -> ReaderProcess:
         if language == "java":
-            command = java_command(tmp_path_factory.getbasetemp() / "group-peer", "GroupReader")
+            command = java_command(java_directory, "GroupReader")
         else:
             command = [sys.executable, "-m", "tests.interop.group_reader"]
         started.append(
@@ -153,14 +153,10 @@ def start(
 
 
 @pytest.fixture
-def java_group(
-    client: PravegaClient, pravega_scope: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaPeer]:
+def java_group(client: PravegaClient, pravega_scope: str, java_directory: Path) -> Iterator[JavaPeer]:
     """The Java client's view of group "g"."""
-    directory = tmp_path_factory.getbasetemp() / "group-peer"
-    directory.mkdir(exist_ok=True)
     with start_java_peer(
-        client.config.controller_uri, directory, pravega_scope, "g", program="GroupPeer"
+        client.config.controller_uri, java_directory, pravega_scope, "g", program="GroupPeer"
     ) as peer:
         yield peer
 
@@ -380,9 +376,9 @@ def test_a_checkpoint_that_one_reader_holds_up(
 
 
 @pytest.fixture(scope="module")
-def state_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+def state_peer(java_directory: Path) -> Iterator[JavaPeer]:
     program = "io.pravega.client.stream.impl.GroupStatePeer"
-    with start_java_peer("", tmp_path_factory.mktemp("state-peer"), program=program) as peer:
+    with start_java_peer("", java_directory, program=program) as peer:
         yield peer
 
 

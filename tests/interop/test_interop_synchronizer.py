@@ -38,12 +38,12 @@ def of(peer: JavaPeer, *words: object) -> tuple[int, str]:
 
 @pytest.mark.parametrize("first", ["java", "python"])
 def test_java_and_python_keep_one_state(
-    client: PravegaClient, pravega_scope: str, tmp_path: Path, first: str
+    client: PravegaClient, pravega_scope: str, java_directory: Path, first: str
 ) -> None:
     client.create_stream("sum", 1)
     uri = client.config.controller_uri
     with (
-        start_java_peer(uri, tmp_path, pravega_scope, "sum", program="SynchronizerPeer") as java,
+        start_java_peer(uri, java_directory, pravega_scope, "sum", program="SynchronizerPeer") as java,
         client.state_synchronizer("sum", SUM) as shared,
     ):
         if first == "java":

@@ -28,8 +28,9 @@ Entry = TableEntry[bytes, bytes, bytes]
 
 
 @pytest.fixture
-def java(pravega_server: PravegaServer, pravega_scope: str, tmp_path: Path) -> Iterator[JavaPeer]:
-    with start_java_peer(pravega_server.controller_uri, tmp_path, pravega_scope, program="TablePeer") as peer:
+def java(pravega_server: PravegaServer, pravega_scope: str, java_directory: Path) -> Iterator[JavaPeer]:
+    uri = pravega_server.controller_uri
+    with start_java_peer(uri, java_directory, pravega_scope, program="TablePeer") as peer:
         yield peer
 
 
