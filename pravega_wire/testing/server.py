@@ -221,6 +221,10 @@ def _from_jars(
                 "pravegaservice.admin.gateway.enable": "false",
                 "pravegaservice.admin.gateway.port": gateway,
                 "pravegaservice.cache.size.max": cache_bytes,
+                # All segments are in the first container. A store starts three more by default, and half
+                # a minute later the writer of one of these may begin to use a core: see
+                # docs/protocol/unforgiving.md, "Updating a table with nothing".
+                "controller.container.count": 1,
             },
             address=("127.0.0.1", store),
             log_dir=log_dir,
