@@ -113,6 +113,7 @@ async def test_an_administrator_sees_open_transactions(config: PravegaConfig) ->
     assert state["credentials"] == state["clock"] == state[f"transactions of {stream}"] == "ok"
 
 
+@pytest.mark.needs("0.11", "MergeSegmentsBatch, which one of 0.10 does not answer")
 async def test_what_a_store_sees_in_a_token(config: PravegaConfig) -> None:
     """The permission to read is enough for nearly everything; a table's segments are of another name."""
     scope, writer = str(config.scope), uuid4()
