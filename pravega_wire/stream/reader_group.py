@@ -496,20 +496,18 @@ class ReaderGroup:
         """
         remove = remove_reader(reader_id, {} if position is None else position.offsets)
         present = False
-        online: list[str] = []
 
         def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
-            nonlocal present, online
+            nonlocal present
             # The reader was in the group even if another process removes it at the same time.
             present = present or state.is_online(reader_id)
-            online = sorted(state.assigned)
             return remove(state)
 
         await self._change(generate)
         if not present:
-            readers = ", ".join(online) or "none"
+            online = ", ".join(sorted(self.online_readers)) or "none"
             raise ReaderGroupError(
-                f"reader {reader_id} is not in reader group {self.name}, whose readers are: {readers}"
+                f"reader {reader_id} is not in reader group {self.name}, whose readers are: {online}"
             )
 
     # --- checkpoints ----------------------------------------------------------------------------
