@@ -133,7 +133,12 @@ class Writers(Workload):
 
 
 class Resumed(Workload):
-    """Processes that write the same numbered events, one after the other and at the same time."""
+    """Processes that write the same numbered events, one after the other and at the same time.
+
+    :ivar acknowledged: the numbers of the events that were acknowledged, one by one or by a flush, or that a
+        writer reported as stored when it was opened. An acknowledged event says nothing about earlier ones,
+        which may be on their way to other segments.
+    """
 
     name: ClassVar[str] = "resumable"
 
@@ -143,11 +148,13 @@ class Resumed(Workload):
         self.keys = [f"k{number}" for number in range(self.random.randint(1, 5))]
         self.sizes = self.random.choice((0, 20, 3000, 60_000))
         self.blocks = 10
-        self.acknowledged = 0
-        self.last = 0
+        self.acknowledged: set[int] = set()
+
+    def key(self, number: int) -> str:
+        return self.keys[number * 7 % len(self.keys)]
 
     def event(self, number: int) -> tuple[bytes, str]:
-        key = self.keys[number * 7 % len(self.keys)]
+        key = self.key(number)
         return b"%d|%s|%s" % (number, key.encode(), b"x" * (number * 31 % (self.sizes + 1))), key
 
     async def prepare(self, client: PravegaClient) -> None:
@@ -165,29 +172,43 @@ class Resumed(Workload):
             while True:
                 with world.bearing():
                     limit = process.random.choice((300, 20_000))
+                    before = self.last_acknowledged()
                     async with client.resumable_writer(
                         STREAM, self.id, max_outstanding_bytes=limit
                     ) as writer:
-                        if writer.last_stored < self.acknowledged and writer.last_stored + 1 > self.last:
-                            raise Failure(f"{writer.last_stored} is said to be the last one stored")
+                        for key, number in before.items():
+                            found = writer.last_stored_of(key)
+                            if found < number:
+                                raise Failure(f"{found} is said to be the last of {key}, not {number}")
+                        self.acknowledge_all_before(writer.last_stored + 1)
                         await self.use(process, writer)
                 if world.quiet:
                     return
+
+    def last_acknowledged(self) -> dict[str, int]:
+        """The greatest acknowledged number of each key."""
+        return {self.key(number): number for number in sorted(self.acknowledged)}
+
+    def acknowledge_all_before(self, number: int) -> None:
+        self.acknowledged.update(range(1, number))
+
+    async def flush(self, process: Process, writer: ResumableWriter[bytes]) -> None:
+        async with limited_to(process, "flush", 10 * process.operation_timeout):
+            await writer.flush()
+        self.acknowledge_all_before(writer.next_event_number)
 
     async def use(self, process: Process, writer: ResumableWriter[bytes]) -> None:
         world, rng = self.world, process.random
         pause = world.pause(rng)
         if rng.random() < 0.5:
-            async with limited_to(process, "flush", 10 * process.operation_timeout):
-                await writer.flush()
+            await self.flush(process, writer)
         for _ in range(rng.randint(5, 200)):
             if world.quiet:
                 break
             if pause:
                 await trio.sleep(pause * rng.random())
             await process.attempt(partial(self.one_call, process, writer))
-        async with limited_to(process, "flush", 10 * process.operation_timeout):
-            await writer.flush()
+        await self.flush(process, writer)
 
     async def one_call(self, process: Process, writer: ResumableWriter[bytes]) -> None:
         rng = process.random
@@ -204,11 +225,10 @@ class Resumed(Workload):
             ack = await writer.write_event(*many[0])
         else:
             ack = await writer.write_events([event for event, _ in many], [key for _, key in many])
-        self.last = max(self.last, first + len(many) - 1)
         if rng.random() < 0.5:
             async with limited_to(process, "an acknowledgement", 10 * process.operation_timeout):
                 await ack.wait()
-            self.acknowledged = max(self.acknowledged, first + len(many) - 1)
+            self.acknowledged.update(range(first, first + len(many)))
 
     async def check(self, client: PravegaClient) -> None:
         found: dict[bytes, list[int]] = {}
@@ -222,8 +242,8 @@ class Resumed(Workload):
         for key, each in found.items():
             if each != sorted(set(each)):
                 raise Failure(f"doubled or out of order: {each} of {key!r}")
-            if each != [n for n in range(1, each[-1] + 1) if self.event(n)[1].encode() == key]:
+            if each != [n for n in range(1, each[-1] + 1) if self.key(n).encode() == key]:
                 raise Failure(f"gaps: {each} of {key!r}")
-        lost = sorted(set(range(1, self.acknowledged + 1)).difference(numbers))
+        lost = sorted(self.acknowledged.difference(numbers))
         if lost:
             raise Failure(f"acknowledged and lost: {lost[:10]}")
