@@ -27,13 +27,14 @@ from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest, next_group
 from pravega_wire.controller.tokens import Access
+from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
     ArchiveBusyError,
     ArchiveError,
     ScaleConflictError,
     WriterHistoryLostError,
 )
-from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.inside import core_of
@@ -57,7 +58,8 @@ _MODES: Final = {
     _PARTS_BY_KEY: "with a key function on Spark",
     _PARTS_BY_RANGE: "without a key function on Spark",
 }
-"""How an archive may be restored. Each has writer ids of its own, so none can continue another."""
+"""How an archive may be restored. Each has writer ids of its own, so none can continue another. The stream's
+segments hold the number of the one that was begun, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ async def restore_stream(
             segments = len(manifest.layouts[-1].ranges)
         await client.create_stream(target, segments)
         mode = _BY_RANGE if routing_key is None else _BY_KEY
-        await _check_target(client, manifest, directory, target, mode, append)
+        await _begin(client, manifest, directory, target, mode, append)
         observer(Stage.OPENED, str(target))
         restoring = _Restoring(client, directory, manifest, target, observer)
         if routing_key is None:
@@ -153,35 +155,76 @@ async def restore_stream(
         return Restored(target, manifest.events, restoring.written)
 
 
+def _middle(segment: ArchivedSegment | SegmentWithRange) -> str:
+    """A position in the segment's key range, for a writer whose "keys" are positions in the key space."""
+    return repr((segment.low + segment.high) / 2)
+
+
 def _writer_id(manifest: Manifest, target: ScopedStream, mode: str) -> UUID:
     return uuid5(manifest.id, f"{target} {mode}")
 
 
-async def _check_target(
+async def _begin(
     client: PravegaClient, manifest: Manifest, directory: Path, target: ScopedStream, mode: str, append: bool
 ) -> None:
+    """Check the stream, and record on its segments how it is restored.
+
+    The record comes before the first event. Without it, what a killed process had sent could still be stored
+    after a look at the stream, beside the events of another mode.
+    """
+
     def refused(text: str) -> ArchiveError:
         return ArchiveError(text, path=str(directory), scope=target.scope, stream=target.name)
 
-    begun = {}
-    for each, text in _MODES.items():
-        try:
-            async with client.resumable_writer(target, _writer_id(manifest, target, each)) as writer:
-                begun[each] = writer.stored_anything
-        except WriterHistoryLostError as error:
-            raise refused(
-                f"segments of stream {target} were truncated away, so nothing says whether {directory} was "
-                "restored to it before: restore to another stream"
-            ) from error
-        if begun[each] and each != mode:
-            raise refused(
-                f"restoring {directory} to {target} was begun {text}: continue in the same way, or restore "
-                "to another stream"
-            )
-    if not begun[mode] and not append and await client.segment_ranges(target):
+    modes = list(_MODES)
+    number = modes.index(mode) + 1
+    marker = _writer_id(manifest, target, "how")
+    try:
+        async with client.resumable_writer(target, marker, partitioner=float) as writer:
+            active = await client.active_segments(target)
+            found = {writer.last_stored_of(_middle(each)) for each in active}
+    except WriterHistoryLostError as error:
+        raise refused(
+            f"segments of stream {target} were truncated away, so nothing says whether {directory} was "
+            "restored to it before: restore to another stream"
+        ) from error
+    others = found - {0, number}
+    if others:
+        raise refused(
+            f"restoring {directory} to {target} was begun {_MODES[modes[min(others) - 1]]}: continue in the "
+            "same way, or restore to another stream"
+        )
+    if number not in found and not append and await client.segment_ranges(target):
         raise refused(
             f"stream {target} is not empty: restore to another stream, or pass append=True, or --append"
         )
+    if 0 in found:
+        await _mark(client, directory, target, marker, number, replace=False)
+
+
+async def _mark(
+    client: PravegaClient, directory: Path, target: ScopedStream, marker: UUID, number: int, *, replace: bool
+) -> None:
+    """Record a number on the stream's segments, as the last one of a writer that writes nothing.
+
+    :param replace: whether it may replace a smaller number.
+    :raises ArchiveBusyError: another process recorded something at the same time.
+    """
+    core = core_of(client)
+    for each in await client.active_segments(target):
+        segment = core.target(target, each.segment_id, Access.WRITE)
+        metadata, attribute = SegmentMetadata(core.stores, segment), uuid5(marker, segment.name)
+        known = await metadata.attribute(attribute)
+        if known == number or (replace and known > number):
+            continue
+        unset = known == NULL_ATTRIBUTE
+        if not (unset or replace) or not await metadata.compare_and_set_attribute(attribute, known, number):
+            raise ArchiveBusyError(
+                f"another process restores {directory} to {target}: wait until it has ended",
+                path=str(directory),
+                scope=target.scope,
+                stream=target.name,
+            )
 
 
 async def _check_policy(client: PravegaClient, manifest: Manifest, target: ScopedStream) -> None:
@@ -254,7 +297,7 @@ class _Restoring:
             self._observer(Stage.SCALED, f"epoch {epoch}")
             async with self._by_range() as writer:
                 for each in files:
-                    middle = repr((each.segment.low + each.segment.high) / 2)
+                    middle = _middle(each.segment)
                     await self._write(writer, each, writer.last_stored_of(middle), middle)
                 # What was skipped counts as well: closing records how far the stream has got.
                 writer.next_event_number = files[-1].last + 1
@@ -263,7 +306,6 @@ class _Restoring:
             self._observer(Stage.RESTORED, f"epoch {epoch}")
 
     def _by_range(self) -> ResumableWriter:
-        # The "keys" are positions in the key space.
         return self._client.resumable_writer(
             self._target, _writer_id(self._manifest, self._target, _BY_RANGE), partitioner=float
         )
@@ -348,6 +390,11 @@ class Restoring:
         return _PARTS_BY_KEY if self.by_key else _PARTS_BY_RANGE
 
     @property
+    def _complete(self) -> UUID:
+        """A writer that writes nothing: its number on the segments is that of the complete epochs."""
+        return _writer_id(self.manifest, self.target, self._mode)
+
+    @property
     def epochs(self) -> list[list[ArchivedSegment]]:
         """The segments that were created in each epoch, in order."""
         return [list(found) for _, found in groupby(self.manifest.segments, key=lambda each: each.epoch)]
@@ -358,14 +405,11 @@ class Restoring:
         if self.by_key and self.manifest.layouts:
             segments = len(self.manifest.layouts[-1].ranges)
         await client.create_stream(self.target, segments)
-        await _check_target(client, self.manifest, self.directory, self.target, self._mode, append)
+        await _begin(client, self.manifest, self.directory, self.target, self._mode, append)
         if not self.by_key:
             await _check_policy(client, self.manifest, self.target)
-        done = await self._marked(client) - 1
-        if done < 0:
-            # Before the first event: otherwise a stream that has events would not be known as begun.
-            await self._mark(client, 1)
-            done = 0
+        async with client.resumable_writer(self.target, self._complete) as writer:
+            done = writer.last_stored
         observer(Stage.OPENED, str(self.target))
         return done
 
@@ -384,10 +428,9 @@ class Restoring:
         observer: Observer,
     ) -> int:
         """Write the events of a segment that are not stored; return their number."""
-        middle = repr((segment.low + segment.high) / 2)
+        middle = _middle(segment)
         writer_id = uuid5(self.manifest.id, f"{self.target} {self._mode} {segment.segment_id}")
         written = before = 0
-        # Without a key function the "keys" are positions in the key space.
         position = routing_key_position if self.by_key else float
         async with client.resumable_writer(self.target, writer_id, partitioner=position) as writer:
             stored = writer.last_stored if self.by_key else writer.last_stored_of(middle)
@@ -407,27 +450,5 @@ class Restoring:
 
         :param index: index into :attr:`epochs`.
         """
-        await self._mark(client, index + 2)
+        await _mark(client, self.directory, self.target, self._complete, index + 1, replace=True)
         observer(Stage.RESTORED, f"epoch {self.epochs[index][0].epoch}")
-
-    # A writer that writes nothing: its number on the segments is 1 more than that of the complete epochs.
-
-    async def _marked(self, client: PravegaClient) -> int:
-        marker = _writer_id(self.manifest, self.target, self._mode)
-        async with client.resumable_writer(self.target, marker) as writer:
-            return writer.last_stored
-
-    async def _mark(self, client: PravegaClient, number: int) -> None:
-        marker = _writer_id(self.manifest, self.target, self._mode)
-        core = core_of(client)
-        for each in await client.active_segments(self.target):
-            target = core.target(self.target, each.segment_id, Access.WRITE)
-            metadata, attribute = SegmentMetadata(core.stores, target), uuid5(marker, target.name)
-            known = await metadata.attribute(attribute)
-            if known < number and not await metadata.compare_and_set_attribute(attribute, known, number):
-                raise ArchiveBusyError(
-                    f"another process restores {self.directory} to {self.target}: wait until it has ended",
-                    path=str(self.directory),
-                    scope=self.target.scope,
-                    stream=self.target.name,
-                )

@@ -147,6 +147,10 @@ async def test_restoring_by_keys_killed_on_the_way(config: PravegaConfig, tmp_pa
         await fill(client, "source")
         await archive_stream(client, "source", tmp_path, part_bytes=PART_BYTES)
         restoring = job(config, "restore by key", "restored", tmp_path)
+        assert run({**restoring, "crash": Stage.OPENED.name, "nth": 1}) is None
+        # Nothing is stored, but events of a killed process could still be on their way.
+        with pytest.raises(ArchiveError, match="was begun with a key function"):
+            await restore_stream(client, tmp_path, "restored")
         for stage, nth in (
             (Stage.RESTORING, 3),
             (Stage.RESTORING, 1),
