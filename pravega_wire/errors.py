@@ -208,6 +208,17 @@ def _restored(kind: type[PravegaError], args: tuple[str, ...]) -> PravegaError:
     return error
 
 
+def placed(error: PravegaError, where: str, **names: Unpack[Names]) -> None:
+    """Put the place of what an error is about into it; not public.
+
+    A serializer does not know whose bytes it is given.
+    """
+    error.args = (f"{where}: {error.message}", *error.args[1:])
+    for name, value in names.items():
+        if getattr(error, name) is None:
+            setattr(error, name, value)
+
+
 # --- the caller's own mistakes, found before any I/O ---------------------------------------------
 
 

@@ -1717,8 +1717,8 @@ class StreamFollower(StreamFollowerBase[T]):
         :raises DataLossError: the next events of a segment were truncated.
         :raises DecodeError: the bytes in the segment are not an event, or the serializer rejects the payload.
         :raises RetriesExhaustedError: a segment could not be read within ``operation_timeout``.
-        :raises InvalidStreamCutError: (the first call) the start is a cut of another stream, or beyond
-            the end of a segment.
+        :raises InvalidStreamCutError: (the first call) the start is a cut of another stream, beyond the end
+            of a segment, or without a segment for each routing key.
         :raises StreamNotFoundError: the stream does not exist.
         :raises ClosedError: the follower was closed before or during this call.
         :raises ConcurrentUseError: another call is reading.
@@ -1960,7 +1960,8 @@ class ReaderGroup(ReaderGroupBase):
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read, or is not a
+            position in its stream.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         return await self._call(self._twin.reset, listed(to))
@@ -2470,6 +2471,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         """Write the first state. Returns False, with the state fetched, if it was already initialized.
 
         :raises CorruptedStateError: the stream contains updates without an initial state.
+        :raises EncodeError: the serializer cannot read the initial state that it has written.
         """
         return await self._call(self._twin.initialize, initial)
 
@@ -2481,6 +2483,9 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
             no side effects.
         :returns: the state after the updates.
         :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read an update that it has written. Nothing is written.
+        :raises Exception: what ``generate`` raises, or the format when it applies the updates. Nothing is
+            written.
         :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
             the next fetch. Call this again with a ``generate`` that finds in the state whether they are
             there.
@@ -2488,7 +2493,14 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         return await self._call(self._twin.update, generate)
 
     async def update_unconditionally(self, updates: Iterable[U]) -> None:
-        """Write updates that are valid for any state. They are visible after the next fetch."""
+        """Write updates that are valid for any state. They are visible after the next fetch.
+
+        The format has to be able to apply them to any state: if it raises an exception, no process can read
+        the state any more.
+
+        :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read an update that it has written.
+        """
         await self._call(self._twin.update_unconditionally, listed(updates))
 
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
@@ -2500,6 +2512,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :param summarize: returns the initial state that describes this state, or None to change nothing. It
             is called again if another process writes in between.
         :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read the initial state that it has written.
         """
         await self._call(self._twin.compact, summarize)
 

@@ -16,7 +16,7 @@ from struct import error as StructError
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
-from pravega_wire.errors import DecodeError, TruncatedInputError
+from pravega_wire.errors import DecodeError, TruncatedInputError, placed
 from pravega_wire.support.arrow import arrow_integer
 from pravega_wire.values.naming import parse_segment_name
 from pravega_wire.values.positions import EventPointer
@@ -491,15 +491,25 @@ def _sliced_events(
     place: tuple[str, int],
     deserialize: Callable[[bytes], Any] | None,
 ) -> Generator[E, None, None]:
-    for end in ends:
-        value = data[begin + _HEADER_BYTES : end]
-        event = kind()
-        event._place = place
-        event._begin = begin
-        event.length = end - begin
-        begin = end
-        event.value = value if deserialize is None else deserialize(value)
-        yield event
+    try:
+        for end in ends:
+            value = data[begin + _HEADER_BYTES : end]
+            event = kind()
+            event._place = place
+            event._begin = begin
+            event.length = end - begin
+            event.value = value if deserialize is None else deserialize(value)
+            begin = end
+            yield event
+    except DecodeError as error:
+        _place(error, place, begin)
+        raise
+
+
+def _place(error: DecodeError, place: tuple[str, int], begin: int) -> None:
+    """Say which event a serializer could not read."""
+    segment, offset = place
+    placed(error, f"the event at offset {offset + begin} of segment {segment}", segment=segment)
 
 
 def _unpack_slowly(data: bytes, at: int, length: int) -> tuple[bytes, int] | None:

@@ -177,7 +177,8 @@ class CheckpointState:
     :ivar checkpoints: ids in the order in which the checkpoints were begun.
     :ivar pending: id to the readers that have not answered.
     :ivar positions: id to the positions known so far; once they are complete they are the checkpoint.
-    :ivar last: positions of the newest complete checkpoint that was not silent, None before the first.
+    :ivar last: positions of the last checkpoint that was completed by a reader and was not silent, None
+        before the first.
     :ivar published: whether the last checkpoint was reported to the controller.
     """
 
@@ -260,6 +261,17 @@ class CheckpointState:
     def ongoing(self) -> bool:
         """Whether any checkpoint is incomplete, including silent ones."""
         return bool(self.pending)
+
+    @property
+    def newest(self) -> Offsets | None:
+        """Positions of the newest complete checkpoint that was not silent, None before the first.
+
+        :attr:`last` does not have it if there was no reader to answer, in Java's state neither.
+        """
+        for checkpoint in reversed(self.checkpoints):
+            if not is_silent(checkpoint) and (found := self.completed(checkpoint)) is not None:
+                return found
+        return self.last
 
     def of_reader(self, reader: str) -> str | None:
         """Return the first checkpoint that a reader has to answer, or None."""

@@ -8,6 +8,7 @@ bytes arrive while the caller works on the last ones. Memory stays within as man
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Self
 
 import trio
@@ -23,6 +24,7 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EventAssembler, EventBatch
 from pravega_wire.segment.failures import check_passing, data_read, reading_given_up
 from pravega_wire.segment.handles import OneAtATime, Waiters
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.connection import Flow
@@ -45,6 +47,8 @@ _MOST_DEPTH = 32
 _SECONDS_EACH = 0.005
 # An answer that is late counts as progress if this much has arrived: more than keep-alives.
 PROGRESS_BYTES = 64 * 1024
+# If a store is silent for so long, the range may reach beyond the end of the segment.
+_LOOK_SECONDS = 2.0
 
 
 class ReadDepth:
@@ -131,6 +135,7 @@ class RangeReader:
         self._token = ""
         # How long an answer may take, seconds; None if the store may have to wait for data first.
         self._patience: float | None = stores.limits.attempt
+        self._end_checked = False
 
     # --- replies --------------------------------------------------------------------------------
 
@@ -290,6 +295,12 @@ class RangeReader:
             connection = self._flow.connection
             before = connection.received_bytes
             patience = min(self._patience, self._backoff.attempt_left(self._patience))
+            if not self._end_checked:
+                with trio.move_on_after(min(_LOOK_SECONDS, patience)):
+                    await self._arrived.wait()
+                    return
+                self._end_checked = True
+                await self._check_end()
             with trio.move_on_after(patience):
                 await self._arrived.wait()
             if self._arrived.is_set():
@@ -307,6 +318,21 @@ class RangeReader:
             # The store answers the other requests on this connection first.
             self._backoff.reset()
         await self._arrived.wait()
+
+    async def _check_end(self) -> None:
+        """Find out whether a silent store waits for data that is in the range and not in the segment.
+
+        :raises InvalidArgumentError: it does.
+        """
+        info = None
+        with trio.move_on_after(_LOOK_SECONDS), suppress(PravegaError):
+            info = await SegmentMetadata(self._stores, self.target).info()
+        if info is not None and info.write_offset < self.end:
+            raise InvalidArgumentError(
+                f"the range {self.offset}..{self.end} reaches beyond the end of segment {self.target.name}, "
+                f"which is {info.write_offset} bytes long",
+                segment=self.target.name,
+            )
 
     def close(self) -> None:
         """Release the connection. A call that is receiving gets :class:`ClosedError`.

@@ -40,7 +40,8 @@ from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "head", "last_segments", "segment_ranges", "segments_of_epochs", "stream_layout", "tail",
+    "check_cut", "check_offsets", "head", "last_segments", "segment_ranges", "segments_of_epochs",
+    "stream_layout", "tail",
 ]  # fmt: skip
 
 _UNKNOWN_ATTEMPTS = 4
@@ -139,7 +140,7 @@ async def stream_layout(core: ClientCore, stream: ScopedStream) -> StreamLayout:
 async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, default: str) -> StreamCut:
     """The cut that a bound means now.
 
-    :raises InvalidStreamCutError: the cut belongs to another stream.
+    :raises InvalidStreamCutError: the cut belongs to another stream, or as for :func:`check_cut`.
     :raises ArgumentTypeError: it is not a bound.
     """
     if isinstance(bound, StreamCut):
@@ -164,7 +165,72 @@ async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, de
             scope=stream.scope,
             stream=stream.name,
         )
+    await check_cut(core, cut)
     return cut
+
+
+async def check_cut(core: ClientCore, cut: StreamCut) -> None:
+    """Check that a cut is a position in its stream. Neither the controller nor a reader would notice a gap.
+
+    It is not checked if the user may not fetch the key ranges of segments.
+
+    :raises InvalidStreamCutError: it has a segment that does not exist, or as for :meth:`StreamLayout.check`.
+    :raises StreamNotFoundError: the stream does not exist.
+    """
+    stream = cut.stream
+    try:
+        segments = await segments_of_epochs(core, stream, sorted(set(map(epoch_of, cut.positions))))
+    except AuthError:
+        return
+    except (NotFoundError, ControllerError):
+        segments = {}  # the stream has no such epoch, or does not exist
+    if cut.positions.keys() <= segments.keys() and _is_whole([segments[each] for each in cut.positions]):
+        return
+    # There is a kind of gap that is right.
+    layout = await stream_layout(core, stream)
+    try:
+        layout.check(cut)
+    except UndecidableCutError as error:
+        raise InvalidStreamCutError(
+            f"the cut {cut} has segment {error.segment}, which does not exist",
+            scope=stream.scope,
+            stream=stream.name,
+            segment=error.segment,
+        ) from None
+
+
+def _is_whole(segments: Sequence[SegmentWithRange]) -> bool:
+    """Return whether segments cover the key space, each part once."""
+    at = 0.0
+    for low, high in sorted((each.low, each.high) for each in segments):
+        if low != at:
+            return False
+        at = high
+    return at == 1.0
+
+
+async def check_offsets(core: ClientCore, cut: StreamCut) -> None:
+    """Check that no offset is beyond the end of its segment, where the store would wait for more.
+
+    :raises InvalidStreamCutError: one is.
+    :raises StreamNotFoundError: the stream does not exist.
+    """
+    stream = cut.stream
+    ids = [segment_id for segment_id, offset in cut.positions.items() if offset > 0]
+    infos = await segment_infos(core, stream, ids)
+    if None in infos.values():
+        # Truncated away, or there is no such stream.
+        await core.controller.get_segments(stream.scope, stream.name)
+    for segment_id, info in infos.items():
+        offset = cut.positions[segment_id]
+        if info is not None and offset > info.write_offset:
+            raise InvalidStreamCutError(
+                f"the cut has offset {offset} of segment {info.segment_name}, which is only "
+                f"{info.write_offset} bytes long",
+                scope=stream.scope,
+                stream=stream.name,
+                segment=info.segment_name,
+            )
 
 
 async def segment_ranges(

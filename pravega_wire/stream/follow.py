@@ -16,7 +16,6 @@ from pravega_wire.errors import (
     ClosedError,
     DataLossError,
     InvalidArgumentError,
-    InvalidStreamCutError,
     PravegaError,
 )
 from pravega_wire.protocol.events import EventBatch, EventRows
@@ -24,7 +23,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer, preparing, total
-from pravega_wire.stream.batch import segment_infos
+from pravega_wire.stream.batch import check_offsets
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event
 from pravega_wire.stream.skipping import report_skipped
@@ -347,8 +346,8 @@ class StreamFollower(Generic[T]):
         :raises DataLossError: the next events of a segment were truncated.
         :raises DecodeError: the bytes in the segment are not an event, or the serializer rejects the payload.
         :raises RetriesExhaustedError: a segment could not be read within ``operation_timeout``.
-        :raises InvalidStreamCutError: (the first call) the start is a cut of another stream, or beyond
-            the end of a segment.
+        :raises InvalidStreamCutError: (the first call) the start is a cut of another stream, beyond the end
+            of a segment, or without a segment for each routing key.
         :raises StreamNotFoundError: the stream does not exist.
         :raises ClosedError: the follower was closed before or during this call.
         :raises ConcurrentUseError: another call is reading.
@@ -423,7 +422,7 @@ class StreamFollower(Generic[T]):
         segments = self._segments
         if segments is None:
             cut = await self._find_start()
-            await self._check(cut)
+            await check_offsets(self._core, cut)
             self._check_open()
             segments = _Segments(self._core, self.stream, cut.positions, self._budget, self._prepare)
             self._offsets = dict(cut.positions)
@@ -433,24 +432,6 @@ class StreamFollower(Generic[T]):
             self._core.nursery.start_soon(segments.run)
             self._segments = segments
         return segments
-
-    async def _check(self, cut: StreamCut) -> None:
-        """Check that no offset is beyond the end of its segment, where the store would wait for more."""
-        ids = [segment_id for segment_id, offset in cut.positions.items() if offset > 0]
-        infos = await segment_infos(self._core, self.stream, ids)
-        if None in infos.values():
-            # Truncated away, or there is no such stream.
-            await self._core.controller.get_segments(self.stream.scope, self.stream.name)
-        for segment_id, info in infos.items():
-            offset = cut.positions[segment_id]
-            if info is not None and offset > info.write_offset:
-                raise InvalidStreamCutError(
-                    f"the cut has offset {offset} of segment {info.segment_name}, which is only "
-                    f"{info.write_offset} bytes long",
-                    scope=self.stream.scope,
-                    stream=self.stream.name,
-                    segment=info.segment_name,
-                )
 
     async def _find(self, timeout: float | None = None) -> _Hand | None:
         """Find the next events; None after the timeout and at the end. For the facades, too."""

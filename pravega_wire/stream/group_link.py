@@ -165,7 +165,11 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGr
     """The initial state of a group with this configuration.
 
     :raises StreamNotFoundError: one of its streams does not exist.
+    :raises InvalidStreamCutError: a cut is not a position in its stream.
     """
+    for end in config.ends.values():
+        if end is not None:
+            await batch.check_cut(core, end)
     starts: dict[str, int] = {}
     for stream, cut in config.starts.items():
         if cut is None:
@@ -175,6 +179,8 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGr
                     f"stream {stream} has no segment", scope=stream.scope, stream=stream.name
                 )
         else:
+            await batch.check_cut(core, cut)
+            await batch.check_offsets(core, cut)
             positions = cut.positions
         offsets = {segment_name(stream.scope, stream.name, each): at for each, at in positions.items()}
         if cut is not None:

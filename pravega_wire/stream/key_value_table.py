@@ -29,6 +29,7 @@ from pravega_wire.errors import (
     TableKeyLengthError,
     TableOutcomeUnknownError,
     TableValueTooLargeError,
+    placed,
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.handles import OneAtATime
@@ -414,18 +415,24 @@ class KeyValueTable(Generic[P, S, V]):
                 f"key-value table {self._name} returned a key of {len(data)} bytes, which is not its length",
                 scope=self._name.scope,
             )
-        primary = self._primary_keys.deserialize(data[:length])
-        if len(data) == length:
-            # Not every serializer can deserialize zero bytes.
-            return TableKey(primary, cast(S, b""))
-        return TableKey(primary, self._secondary_keys.deserialize(data[length:]))
+        try:
+            primary = self._primary_keys.deserialize(data[:length])
+            if len(data) == length:
+                # Not every serializer can deserialize zero bytes.
+                return TableKey(primary, cast(S, b""))
+            return TableKey(primary, self._secondary_keys.deserialize(data[length:]))
+        except DecodeError as error:
+            placed(error, f"key-value table {self._name}, the key {data!r}", scope=self._name.scope)
+            raise
 
     def _entry_of(self, segment: _Segment, entry: c.TableEntry) -> TableEntry[P, S, V]:
-        return TableEntry(
-            self._key_of(entry.key.data),
-            self._values.deserialize(entry.value),
-            KeyValueVersion(segment.segment_id, entry.key.version),
-        )
+        key = self._key_of(entry.key.data)
+        try:
+            value = self._values.deserialize(entry.value)
+        except DecodeError as error:
+            placed(error, f"key-value table {self._name}, the value of {key}", scope=self._name.scope)
+            raise
+        return TableEntry(key, value, KeyValueVersion(segment.segment_id, entry.key.version))
 
     def _segment_of(self, primary: bytes) -> _Segment:
         return self._segments[bisect_left(self._highs, hash_bytes_to_range(primary))]

@@ -386,7 +386,7 @@ class ReaderGroup:
     async def _unread(self, state: GroupState) -> int:
         core = self._core
         total = 0
-        for cut in await self._link.complete(cuts_of(state.checkpoints.last or state.positions())):
+        for cut in await self._link.complete(cuts_of(state.checkpoints.newest or state.positions())):
             end = state.config.ends.get(cut.stream)
             try:
                 ranges = await batch.segment_ranges(core, cut.stream, cut, end, "skip_to_head", reader=None)
@@ -414,7 +414,7 @@ class ReaderGroup:
     @limited("fetching the last checkpoint of reader group {self.name}")
     async def last_checkpoint(self) -> dict[ScopedStream, StreamCut] | None:
         """Return the cuts of the last complete checkpoint, automatic ones included; None before the first."""
-        last = (await self._link.fetch()).checkpoints.last
+        last = (await self._link.fetch()).checkpoints.newest
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(last))} if last else None
 
     @limited("fetching the time window of stream {} in reader group {self.name}")
@@ -693,7 +693,8 @@ class ReaderGroup:
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read, or is not a
+            position in its stream.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         while True:
@@ -722,7 +723,7 @@ class ReaderGroup:
         if isinstance(to, ReaderGroupConfig):
             return to
         if to is None:
-            last = state.checkpoints.last
+            last = state.checkpoints.newest
             if not last:
                 return state.config
             cuts: list[StreamCut] = await self._link.complete(cuts_of(last))

@@ -25,6 +25,7 @@ from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
     ClosedError,
+    InvalidArgumentError,
     NoSuchSegmentError,
     PravegaError,
     SegmentSealedError,
@@ -53,7 +54,7 @@ from pravega_wire.stream.routing import (
     no_key,
     to_bytes,
 )
-from pravega_wire.support.checks import check_count, check_uuid
+from pravega_wire.support.checks import INT64_MAX, check_count, check_uuid
 from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.transport.limits import limited, note_progress
@@ -316,6 +317,12 @@ class ResumableWriter(EventWriter[Value]):
         self, payloads: Sequence[bytes], routing_key: str | None, *, atomic: bool, into: Ack | None = None
     ) -> Ack:
         first = self.next_event_number
+        if first + len(payloads) - 1 > INT64_MAX:
+            raise InvalidArgumentError(
+                f"writer {self.writer_id} of {self.stream}: there is no event number after {INT64_MAX}",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            )
         position = self._position(first, routing_key)
         appender = self._select(position)
         self.next_event_number = first + len(payloads)

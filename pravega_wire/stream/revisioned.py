@@ -13,12 +13,14 @@ from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
     DataLossError,
+    DecodeError,
     InvalidArgumentError,
     PravegaError,
     SealedStateError,
     SegmentSealedError,
     SegmentTruncatedError,
     StreamNotFoundError,
+    placed,
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import HEADER_BYTES
@@ -171,7 +173,8 @@ class RevisionedStream(Generic[T]):
         return RevisionReader(EventRangeReader(reader), self._target.name, self._serializer)
 
     def _value(self, offset: int, payload: bytes) -> tuple[Revision, T]:
-        return self._revision(offset + HEADER_BYTES + len(payload)), self._serializer.deserialize(payload)
+        revision = self._revision(offset + HEADER_BYTES + len(payload))
+        return revision, _value_of(revision, payload, self._serializer)
 
     async def wait_beyond(self, revision: Revision) -> None:
         """Wait until a value after ``revision`` is stored, or until the place is truncated.
@@ -326,6 +329,15 @@ async def read_news(log: RevisionedStream[T], revision: Revision) -> list[tuple[
     return None
 
 
+def _value_of(revision: Revision, payload: bytes, serializer: Serializer[T]) -> T:
+    try:
+        return serializer.deserialize(payload)
+    except DecodeError as error:
+        segment = revision.segment
+        placed(error, f"the value before offset {revision.offset} of segment {segment}", segment=segment)
+        raise
+
+
 def deserialized(
     waiting: deque[tuple[Revision, bytes]], serializer: Serializer[T]
 ) -> list[tuple[Revision, T]]:
@@ -336,7 +348,7 @@ def deserialized(
     values: list[tuple[Revision, T]] = []
     for revision, payload in waiting:
         try:
-            values.append((revision, serializer.deserialize(payload)))
+            values.append((revision, _value_of(revision, payload, serializer)))
         except Exception:
             if not values:
                 waiting.popleft()
@@ -403,7 +415,7 @@ class RevisionReader(Generic[T]):
 
     def _made(self, offset: int, payload: bytes) -> tuple[Revision, T]:
         revision = Revision(self._segment, offset + HEADER_BYTES + len(payload), 0)
-        return revision, self._serializer.deserialize(payload)
+        return revision, _value_of(revision, payload, self._serializer)
 
     async def next_values(self) -> list[tuple[Revision, T]]:
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.

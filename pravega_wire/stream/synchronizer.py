@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import trio
 
@@ -15,8 +15,10 @@ from pravega_wire.errors import (
     CorruptedStateError,
     DataLossError,
     DecodeError,
+    EncodeError,
     InvalidArgumentError,
 )
+from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader, read_news
@@ -30,6 +32,7 @@ __all__ = ["StateFormat", "StateSynchronizer", "Synchronized"]
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741  # initial
 U = TypeVar("U")
+V = TypeVar("V")
 
 
 class Synchronized(Protocol[S, I, U]):
@@ -102,6 +105,19 @@ _Known = tuple[S | None, Revision | None]
 """A state, and the revision up to which it includes everything."""
 
 
+class _Update(NamedTuple, Generic[S, U]):
+    """Updates for exactly one state.
+
+    :ivar updates: as every process will read them.
+    :ivar payload: their record.
+    :ivar after: what they make of the state; None if they were not tried.
+    """
+
+    updates: Sequence[U]
+    payload: bytes
+    after: _Known[S] | None
+
+
 class StateSynchronizer(Generic[S, I, U]):
     """A state shared by all processes that have a synchronizer on the same stream.
 
@@ -136,6 +152,9 @@ class StateSynchronizer(Generic[S, I, U]):
         self._core = revisioned._core
         self._format = format
         self._run = run
+        # The functions of a user may fail. Updates that are stored, and that they fail for, could not be
+        # undone: nobody could read the state again.
+        self._tries = run is in_caller
         # A state may be None: the next two tell whether there is one.
         self._state: S | None = None
         # None although there is a state: truncation has passed its revision, and the next initial state has
@@ -339,6 +358,7 @@ class StateSynchronizer(Generic[S, I, U]):
         """Write the first state. Returns False, with the state fetched, if it was already initialized.
 
         :raises CorruptedStateError: the stream contains updates without an initial state.
+        :raises EncodeError: the serializer cannot read the initial state that it has written.
         """
         if await self._fetch():
             return False
@@ -356,12 +376,7 @@ class StateSynchronizer(Generic[S, I, U]):
                 )
             return False
 
-        def created(known: _Known[S]) -> _Known[S]:
-            if known[1] is None or known[1] < revision:
-                return self._format.create(initial, revision), revision
-            return known
-
-        await self._advance(created)
+        await self._advance(partial(self._after_record, payload=payload, revision=revision))
         return True
 
     async def _current(self) -> tuple[S, Revision]:
@@ -386,6 +401,9 @@ class StateSynchronizer(Generic[S, I, U]):
             no side effects.
         :returns: the state after the updates.
         :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read an update that it has written. Nothing is written.
+        :raises Exception: what ``generate`` raises, or the format when it applies the updates. Nothing is
+            written.
         :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
             the next fetch. Call this again with a ``generate`` that finds in the state whether they are
             there.
@@ -394,12 +412,12 @@ class StateSynchronizer(Generic[S, I, U]):
         try:
             while True:
                 state, known = await self._current()
-                updates, payload = await self._run(self._generated, generate, state)
-                if not updates:
+                made = await self._run(self._generated, generate, state, known)
+                if not made.updates:
                     return state
-                written = await self._write(payload, known)
+                written = await self._write(made.payload, known)
                 if written is not None:
-                    await self._advance(partial(self._after_updates, updates=updates, revision=written))
+                    await self._advance(partial(self._after_own, of=(state, known), made=made, at=written))
                     state, _ = await self._current()
                     return state
                 has_turn = has_turn or await self._take_turn()
@@ -417,11 +435,26 @@ class StateSynchronizer(Generic[S, I, U]):
             return True
         return False
 
-    def _generated(self, generate: Callable[[S], Iterable[U] | None], state: S) -> tuple[Sequence[U], bytes]:
-        return self._record(generate(state))
+    def _generated(
+        self, generate: Callable[[S], Iterable[U] | None], state: S, known: Revision
+    ) -> _Update[S, U]:
+        updates, payload = self._record(generate(state))
+        if not updates or not self._tries:
+            return _Update(updates, payload, None)
+        revision = Revision(known.segment, known.offset + HEADER_BYTES + len(payload), 0)
+        return _Update(updates, payload, self._after_updates((state, known), updates, revision))
+
+    def _after_own(self, known: _Known[S], *, of: _Known[S], made: _Update[S, U], at: Revision) -> _Known[S]:
+        """Apply updates that were written at a revision, if a call of another task has not applied them."""
+        unchanged = (
+            known[0] is of[0] and known[1] is not None and known[1].offset == cast(Revision, of[1]).offset
+        )
+        if unchanged and made.after is not None and cast(Revision, made.after[1]).offset == at.offset:
+            return made.after
+        return self._after_updates(known, made.updates, at)
 
     def _record(self, given: Iterable[U] | None) -> tuple[Sequence[U], bytes]:
-        """The updates and their record; none and no bytes if there is nothing to do."""
+        """The updates as everybody will read them, and their record; none and no bytes if there are none."""
         if given is None:
             return (), b""
         try:
@@ -437,12 +470,22 @@ class StateSynchronizer(Generic[S, I, U]):
                 f"state on {self.stream}: {error.message}", scope=self.stream.scope, stream=self.stream.name
             ) from None
         # They are serialized and applied, and a generator returns them only once.
-        updates = tuple(given)
+        updates: Sequence[U] = tuple(given)
         if not updates:
             return (), b""
-        serialize = self._format.update_serializer.serialize
+        serializer = self._format.update_serializer
         what = f"state on {self.stream}: an update"
-        return updates, UpdateRecord([check_payload(what, serialize(update)) for update in updates]).encode()
+        data = [check_payload(what, serializer.serialize(update)) for update in updates]
+        if self._tries:
+            updates = [self._read_back(what, serializer, each) for each in data]
+        return updates, UpdateRecord(data).encode()
+
+    def _read_back(self, what: str, serializer: Serializer[V], data: bytes) -> V:
+        """Read what is about to be written, as everybody will have to."""
+        try:
+            return serializer.deserialize(data)
+        except DecodeError as error:
+            raise EncodeError(f"{what} cannot be read back by its serializer: {error.message}") from error
 
     async def _write(self, payload: bytes, known: Revision) -> Revision | None:
         """Append on condition of this revision. If there are newer records, read them and return None."""
@@ -469,9 +512,17 @@ class StateSynchronizer(Generic[S, I, U]):
 
     @limited("updating the state of {self.stream}")
     async def update_unconditionally(self, updates: Iterable[U]) -> None:
-        """Write updates that are valid for any state. They are visible after the next fetch."""
+        """Write updates that are valid for any state. They are visible after the next fetch.
+
+        The format has to be able to apply them to any state: if it raises an exception, no process can read
+        the state any more.
+
+        :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read an update that it has written.
+        """
         _, payload = await self._run(self._record, updates)
         if payload:
+            await self._current()
             async with self._writing:
                 await self._log.write_unconditionally(payload)
 
@@ -485,6 +536,7 @@ class StateSynchronizer(Generic[S, I, U]):
         :param summarize: returns the initial state that describes this state, or None to change nothing. It
             is called again if another process writes in between.
         :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read the initial state that it has written.
         """
         while True:
             state, start = await self._current()
@@ -509,8 +561,11 @@ class StateSynchronizer(Generic[S, I, U]):
 
     def _initial(self, initial: I) -> bytes:
         """The record of an initial state."""
-        data = self._format.initial_serializer.serialize(initial)
-        return InitialRecord(check_payload(f"state on {self.stream}: an initial state", data)).encode()
+        what = f"state on {self.stream}: an initial state"
+        data = check_payload(what, self._format.initial_serializer.serialize(initial))
+        if self._tries:
+            self._read_back(what, self._format.initial_serializer, data)
+        return InitialRecord(data).encode()
 
     @limited("fetching the length of {self.stream}")
     async def bytes_since_compaction(self) -> int:

@@ -1901,8 +1901,8 @@ class StreamFollower(StreamFollowerBase[T]):
         :raises DataLossError: the next events of a segment were truncated.
         :raises DecodeError: the bytes in the segment are not an event, or the serializer rejects the payload.
         :raises RetriesExhaustedError: a segment could not be read within ``operation_timeout``.
-        :raises InvalidStreamCutError: (the first call) the start is a cut of another stream, or beyond
-            the end of a segment.
+        :raises InvalidStreamCutError: (the first call) the start is a cut of another stream, beyond the end
+            of a segment, or without a segment for each routing key.
         :raises StreamNotFoundError: the stream does not exist.
         :raises ClosedError: the follower was closed before or during this call.
         :raises ConcurrentUseError: another call is reading.
@@ -2171,7 +2171,8 @@ class ReaderGroup(ReaderGroupBase):
             start).
         :param timeout: the longest time that this call may take, in seconds.
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read, or is not a
+            position in its stream.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         return self._call(timeout, self._twin.reset, listed(to))
@@ -2567,6 +2568,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
         :param timeout: the longest time that this call may take, in seconds.
         :raises CorruptedStateError: the stream contains updates without an initial state.
+        :raises EncodeError: the serializer cannot read the initial state that it has written.
         """
         return self._call(timeout, self._twin.initialize, initial)
 
@@ -2579,6 +2581,9 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :param timeout: the longest time that this call may take, in seconds.
         :returns: the state after the updates.
         :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read an update that it has written. Nothing is written.
+        :raises Exception: what ``generate`` raises, or the format when it applies the updates. Nothing is
+            written.
         :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
             the next fetch. Call this again with a ``generate`` that finds in the state whether they are
             there.
@@ -2588,7 +2593,12 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
     def update_unconditionally(self, updates: Iterable[U], *, timeout: float | None = None) -> None:
         """Write updates that are valid for any state. They are visible after the next fetch.
 
+        The format has to be able to apply them to any state: if it raises an exception, no process can read
+        the state any more.
+
         :param timeout: the longest time that this call may take, in seconds.
+        :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read an update that it has written.
         """
         self._call(timeout, self._twin.update_unconditionally, listed(updates))
 
@@ -2602,6 +2612,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
             is called again if another process writes in between.
         :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the state was never initialized.
+        :raises EncodeError: the serializer cannot read the initial state that it has written.
         """
         self._call(timeout, self._twin.compact, summarize)
 

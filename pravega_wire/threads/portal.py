@@ -256,9 +256,10 @@ class Call(Generic[R]):
             self._portal.soon(self.abandon)
         except ClosedError:
             return
-        # The call usually ends at once. Then its resources are free when this thread continues.
+        # The call usually ends at once. Then its resources are free when this thread continues. If it had
+        # ended before, this thread may have been interrupted after it took the mark out of the inbox.
         until = environment().monotonic() + _GRACE_SECONDS
-        while (left := until - environment().monotonic()) > 0:
+        while not self.ended and (left := until - environment().monotonic()) > 0:
             try:
                 if self._inbox.get(timeout=left) is None:
                     return

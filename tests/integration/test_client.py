@@ -203,9 +203,23 @@ async def test_batches_between_cuts(config: PravegaConfig) -> None:
         await client.create_stream("other", 1)
         with pytest.raises(InvalidStreamCutError, match="other"):
             await client.segment_ranges("t", await client.head("other"))
+        wrong: list[dict[int, int]] = [{}, {0: 0, 7: 0}, {0: 0, 7 << 32: 0}]
+        wrong += [{each: 0} for each in second.positions] + [dict.fromkeys([0, *second.positions], 0)]
+        for positions in wrong:
+            cut = StreamCut(second.stream, positions)
+            for start, end in ((cut, second), (first, cut)):
+                with pytest.raises(InvalidStreamCutError, match=r"key space|no segment|not exist|same keys"):
+                    await client.segment_ranges("t", start, end)
         beyond = StreamCut(second.stream, dict.fromkeys(second.positions, 10**9))
         with pytest.raises(InvalidStreamCutError, match="only"):
             await client.segment_ranges("t", first, beyond)
+        short = (await client.segment_ranges("t", second))[0]
+        for wrong_range in (
+            replace(short, end_offset=short.end_offset + 100),
+            replace(short, start_offset=short.end_offset, end_offset=short.end_offset + 100),
+        ):
+            with pytest.raises(InvalidArgumentError, match="reaches beyond the end of segment"):
+                [batch async for batch in client.read_range(wrong_range)]
         await client.truncate_stream("t", first)
         with pytest.raises(DataLossError, match="truncated"):
             await client.segment_ranges("t", StreamCut(first.stream, {0: 0}))

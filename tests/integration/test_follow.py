@@ -297,6 +297,10 @@ async def test_starts_that_do_not_exist(config: PravegaConfig) -> None:
             await client.follow_events("other", tail).read_event()
         with pytest.raises(StreamNotFoundError):
             await client.follow_events("nowhere").read_event()
+        wrong: list[dict[int, int]] = [{}, {0: 0}, dict.fromkeys([*tail.positions, 7], 0)]
+        for positions in wrong:
+            with pytest.raises(InvalidStreamCutError, match=r"key space|no segment|does not exist"):
+                await client.follow_events("t", StreamCut(tail.stream, positions)).read_event()
         gone = StreamCut(type(tail.stream)(tail.stream.scope, "nowhere"), {0: 9})
         with pytest.raises(StreamNotFoundError):
             await client.follow_events("nowhere", gone).read_event()

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count, islice
 from time import monotonic
 from uuid import UUID, uuid4
@@ -44,6 +45,7 @@ from pravega_wire.errors import (
     ConcurrentUseError,
     ConnectionLostError,
     DataLossError,
+    DecodeError,
     InvalidArgumentError,
     InvalidStreamCutError,
     PermissionDeniedError,
@@ -63,11 +65,13 @@ from pravega_wire.protocol.group_state import (
     UpdateCheckpointPublished,
 )
 from pravega_wire.protocol.state_records import UpdateRecord
+from pravega_wire.serializers import JsonSerializer
 from pravega_wire.stream import reader_group
 from pravega_wire.stream.group_link import GroupLink, initial_state, to_controller
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.testing import FaultProxy
+from pravega_wire.values.naming import segment_name
 from tests.cancelling import cancelled_at
 from tests.faults.support import assert_exactly, event_of, scale_to
 from tests.inside import core_of, link_of
@@ -306,6 +310,55 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
                 assert_exactly(await take(reader, 1000), 1000)
             with pytest.raises(InvalidStreamCutError, match="does not read"):
                 await group.reset([StreamCut(ScopedStream(config.scope or "", "other"), {0: 0})])
+            # A checkpoint that no reader has to answer counts as well.
+            newest = await group.checkpoint("all read")
+            assert newest.cuts == (await client.tail("s"),)
+            assert (await group.last_checkpoint()) == {config.resolve("s"): newest.cuts[0]}
+            assert await group.unread_bytes() == 0
+            assert (await group.reset()).starts == {config.resolve("s"): newest.cuts[0]}
+
+
+async def test_groups_begin_and_end_at_positions_of_their_stream(config: PravegaConfig) -> None:
+    """At others, a reader would skip a part of the key space, or wait for ever, without a word."""
+    async with open_client(config) as client:
+        await client.create_stream("s", 2)
+        await write(client, "s", 0, 100)
+        stream, tail = config.resolve("s"), await client.tail("s")
+        wrong: list[dict[int, int]] = [
+            {},
+            {0: 0},
+            {0: 0, 1: 0, 2: 0},
+            {0: 0, 1: 10**6},
+            {0: 0, 1 + (9 << 32): 0},
+        ]
+        async with group_of(client, "s") as group:
+            for positions in wrong:
+                cut = StreamCut(stream, positions)
+                with pytest.raises(InvalidStreamCutError):
+                    await client.create_reader_group("other", ReaderGroupConfig(starts={stream: cut}))
+                with pytest.raises(InvalidStreamCutError):
+                    await group.reset([cut])
+            with pytest.raises(InvalidStreamCutError):
+                await group.reset(replace(group.config, ends={stream: StreamCut(stream, {0: 5})}))
+            assert not await client.reader_group_exists("other")
+            assert (await group.reset([tail])).starts == {stream: tail}
+
+
+async def test_an_event_that_the_serializer_cannot_read_is_named(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with client.event_writer("s") as writer:
+            await writer.write_events([b"1", b"22", b"x", b"4", b"5", b"y"])
+        message = r"the event at offset 19 of segment .*/s/0\.#epoch\.0: the payload is not JSON"
+        async with client.follow_events("s", serializer=JsonSerializer()) as events:
+            assert [(await events.read_event()).value for _ in range(2)] == [1, 22]  # type: ignore[union-attr]
+            with pytest.raises(DecodeError, match=message) as caught:
+                await events.read_event()
+            assert caught.value.segment == segment_name(config.scope or "", "s", 0)
+            # It goes on after it, and the equal events there are named as well.
+            assert [(await events.read_event()).value for _ in range(2)] == [4, 5]  # type: ignore[union-attr]
+            with pytest.raises(DecodeError, match="at offset 46 of"):
+                await events.read_event()
 
 
 async def test_checkpoints_are_not_counted_as_events(config: PravegaConfig) -> None:

@@ -279,6 +279,14 @@ async def test_errors(config: PravegaConfig) -> None:
         await client.create_stream("r", 1)
         with pytest.raises(InvalidArgumentError, match="first_event_number"):
             client.resumable_writer("r", uuid4(), first_event_number=0)
+        last, writer_id = 2**63 - 1, uuid4()
+        for first in (last, None):
+            async with client.resumable_writer("r", writer_id, first_event_number=first) as writer:
+                if first is not None:
+                    await writer.write_event(b"a", "k")
+                with pytest.raises(InvalidArgumentError, match=rf"no event number after {last}"):
+                    await writer.write_event(b"b", "k")
+                assert writer.next_event_number == last + 1
         async with client.resumable_writer("r", uuid4()) as writer:
             with pytest.raises(EventTooLargeError):
                 await writer.write_event(bytes(9 << 20))

@@ -29,6 +29,7 @@ from pravega_wire import (
 )
 from pravega_wire import sync as blocking
 from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, EncodeError, InvalidArgumentError
+from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Serializer
 from pravega_wire.stream.revisioned import read_news
 
@@ -390,11 +391,58 @@ async def test_compaction_that_is_not_wanted_writes_nothing(config: PravegaConfi
             assert await log.oldest_revision() == mark
 
 
+async def test_updates_that_cannot_be_applied_are_not_written(config: PravegaConfig) -> None:
+    json = JsonSerializer()
+    halves = FunctionSerializer(lambda value: b"%d" % value, lambda data: json.deserialize(data[1:]))
+    async with open_client(config) as client:
+        await client.create_stream("tried", 1)
+        log = await client.revisioned_stream("tried")
+        adding = StateFormat[Any, Any](json, json, lambda state, update: state + update)
+        shared = await client.state_synchronizer("tried", adding)
+        other = await client.state_synchronizer("tried", adding)
+        await shared.initialize(1)
+        end = await log.latest_revision()
+        with pytest.raises(TypeError):
+            await shared.update(lambda state: [2, "x"])
+        unreadable = await client.state_synchronizer("tried", StateFormat(json, halves, adding.step))
+        with pytest.raises(EncodeError, match=r"tried: an update cannot be read back by its serializer"):
+            await unreadable.update(lambda state: [1])
+        with pytest.raises(EncodeError, match=r"tried: an update cannot be read back by its serializer"):
+            await unreadable.update_unconditionally([1])
+        assert await log.latest_revision() == end
+        assert await shared.update(lambda state: [2]) == 3
+        assert await other.fetch_updates() == 3
+        await client.create_stream("begun", 1)
+        begun = await client.state_synchronizer("begun", StateFormat(halves, json, adding.step))
+        with pytest.raises(EncodeError, match=r"begun: an initial state cannot be read back"):
+            await begun.initialize(5)
+        assert await begun.fetch_updates() is None
+
+
+async def test_all_processes_have_what_the_serializer_reads_back(config: PravegaConfig) -> None:
+    json = JsonSerializer()
+    merging = StateFormat[Any, Any](json, json, lambda state, update: {**state, **update})
+    async with open_client(config) as client:
+        await client.create_stream("same", 1)
+        ours = await client.state_synchronizer("same", merging)
+        theirs = await client.state_synchronizer("same", merging)
+        await ours.initialize({7: (1, 2)})
+        assert ours.state == await theirs.fetch_updates() == {"7": [1, 2]}
+        assert await ours.update(lambda state: [{1: "a"}, {2: "b"}]) == {"7": [1, 2], "1": "a", "2": "b"}
+        assert ours.state == await theirs.fetch_updates()
+        assert ours.revision == theirs.revision
+
+
 async def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("headless", 1)
         shared = await client.state_synchronizer("headless", COUNTER)
-        await shared.update_unconditionally([Add(1)])
+        with pytest.raises(InvalidArgumentError, match="has not been initialized"):
+            await shared.update_unconditionally([Add(1)])
+        async with client.revisioned_stream("headless") as log:
+            await log.write_unconditionally(
+                UpdateRecord([COUNTER.update_serializer.serialize(Add(1))]).encode()
+            )
         assert await shared.fetch_updates() is None
         with pytest.raises(CorruptedStateError, match="no initial state"):
             await shared.initialize(Counter(0))
