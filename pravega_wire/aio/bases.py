@@ -21,6 +21,7 @@ from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, Shared, crossing, uninterrupted
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.protocol.append import not_copied
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
@@ -190,6 +191,8 @@ class Ack:
         if self.error is not None:
             return f"<Ack failed: {type(self.error).__name__}>"
         return "<Ack done>" if self.done else "<Ack pending>"
+
+    __reduce__ = not_copied
 
     @property
     def done(self) -> bool:

@@ -261,12 +261,14 @@ class Portal:
         """Check that the calling process and event loop may use the client.
 
         :raises ClosedError: this process is a fork of the client's process.
-        :raises InvalidArgumentError: this is another event loop.
+        :raises InvalidArgumentError: this is another event loop, or none is running.
         """
         self.thread.check()
-        if asyncio.get_running_loop() is not self.loop:
+        if not self.here():
             raise InvalidArgumentError(
                 "the client belongs to another event loop: open another one in this loop"
+                if asyncio._get_running_loop()
+                else "the client belongs to an event loop, and none is running here"
             )
 
     def check_open(self) -> None:

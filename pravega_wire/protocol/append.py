@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
-from pravega_wire.errors import EventTooLargeError, PravegaError, UnexpectedReplyError
+from pravega_wire.errors import ArgumentTypeError, EventTooLargeError, PravegaError, UnexpectedReplyError
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import DataAppended
 
@@ -43,6 +43,7 @@ __all__ = [
     "Stored",
     "fail",
     "hand_over",
+    "not_copied",
     "settle",
     "too_large",
 ]
@@ -81,6 +82,13 @@ def too_large(length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES)
     )
 
 
+def not_copied(promise: object) -> NoReturn:
+    """The ``__reduce__`` of acknowledgements: a copy would take the whole client with it."""
+    raise ArgumentTypeError(
+        f"an acknowledgement belongs to its client and cannot be copied or sent elsewhere: {promise!r}"
+    )
+
+
 class Promise:
     """The promise that some events are stored. Many events may share one.
 
@@ -102,6 +110,8 @@ class Promise:
     def error(self) -> PravegaError | None:
         """Why the events were not stored, or None."""
         return self._error
+
+    __reduce__ = not_copied
 
     def _on_done(self) -> None:
         """Is called once, when the events are stored or have failed."""

@@ -22,6 +22,7 @@ from pravega_wire.controller.types import (
     TxnStatus,
 )
 from pravega_wire.errors import (
+    ClosedError,
     InvalidArgumentError,
     InvalidStreamCutError,
     KeyValueTableNotFoundError,
@@ -172,8 +173,14 @@ class _Entrance(AbstractAsyncContextManager["PravegaClient"]):
 
     def __init__(self, manager: AbstractAsyncContextManager[PravegaClient]) -> None:
         self._manager = manager
+        self._entered = False
 
     async def __aenter__(self) -> PravegaClient:
+        if self._entered:
+            raise ClosedError(
+                "the result of open_client was already entered once: call open_client again for another client"
+            )
+        self._entered = True
         return await self._manager.__aenter__()
 
     async def __aexit__(

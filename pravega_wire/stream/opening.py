@@ -8,6 +8,8 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from pravega_wire.errors import ClosedError
+
 __all__ = ["Opening", "opening"]
 
 P = ParamSpec("P")
@@ -32,12 +34,13 @@ class Opening(Generic[T_co]):
         await transaction.abort()
     """
 
-    __slots__ = ("_coroutine", "_opened")
+    __slots__ = ("_coroutine", "_opened", "_used")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T_co]) -> None:
         # Holding the coroutine, not its function, keeps Python's "was never awaited" warning.
         self._coroutine = coroutine
         self._opened: AbstractAsyncContextManager[Any] | None = None
+        self._used = False
 
     def __repr__(self) -> str:
         return f"<Opening by {getattr(self._coroutine, '__qualname__', 'a function')}>"
@@ -53,10 +56,14 @@ class Opening(Generic[T_co]):
             raise AttributeError(f"'Opening' object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __await__(self) -> Generator[Any, Any, T_co]:
+        if self._used:
+            opener = getattr(self._coroutine, "__qualname__", "the function")
+            raise ClosedError(f"what {opener}() returned was already opened once: call it again")
+        self._used = True
         return self._coroutine.__await__()
 
     async def __aenter__(self) -> T_co:
-        opened = await self._coroutine
+        opened = await self
         self._opened = opened
         await opened.__aenter__()
         return opened

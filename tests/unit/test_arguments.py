@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import gzip
+import pickle
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 from uuid import uuid4
@@ -14,6 +16,7 @@ import pytest
 import trio
 
 from pravega_wire import (
+    Ack,
     BoundaryIndex,
     Checkpoint,
     EventPointer,
@@ -499,6 +502,13 @@ def test_a_value_refuses_what_it_cannot_hold(made: str) -> None:
         with pytest.raises(InvalidArgumentError, match=name):
             make(value)
             raise AssertionError(f"{value!r} was taken")
+
+
+@pytest.mark.parametrize("ack", [Ack(), sync.Ack(cast("Any", None)), aio.Ack(cast("Any", None))])
+def test_an_acknowledgement_is_not_copied(ack: object) -> None:
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(ArgumentTypeError, match="cannot be copied or sent elsewhere: <Ack"):
+            copied(ack)
 
 
 def test_whole_numbers_of_other_kinds_are_taken() -> None:

@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 import trio
 
-from pravega_wire.errors import StreamNotFoundError
+from pravega_wire.errors import ClosedError, StreamNotFoundError
 from pravega_wire.stream.opening import Opening, opening
 
 
@@ -95,8 +95,11 @@ async def test_it_opens_one_thing() -> None:
     once = opener.thing("a")
     assert isinstance(once, Opening)
     await once
-    with pytest.raises(RuntimeError, match="already awaited"):
+    with pytest.raises(ClosedError, match=r"what Opener\.thing\(\) returned was already opened once"):
         await once
+    with pytest.raises(ClosedError, match="call it again"):
+        async with once:
+            raise AssertionError("it cannot be entered")
     assert len(opener.things) == 1
 
 

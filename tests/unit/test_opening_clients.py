@@ -152,6 +152,35 @@ def test_a_trio_client_says_how_it_is_opened() -> None:
     trio.run(main)
 
 
+def test_what_open_client_returns_is_entered_once() -> None:
+    async def on_trio() -> None:
+        opened = open_client(URI)
+        async with opened:
+            with pytest.raises(ClosedError, match="call open_client again"):
+                await opened.__aenter__()
+        with pytest.raises(ClosedError, match="call open_client again"):
+            await opened.__aenter__()
+
+    async def on_asyncio() -> None:
+        opened = aio.open_client(URI)
+        async with opened:
+            pass
+        with pytest.raises(ClosedError, match=r"what open_client\(\) returned was already opened once"):
+            await opened.__aenter__()
+
+    trio.run(on_trio)
+    asyncio.run(on_asyncio())
+
+
+def test_an_asyncio_client_needs_its_loop() -> None:
+    loop = asyncio.new_event_loop()
+    client = loop.run_until_complete(aio.open_client(URI))
+    with pytest.raises(InvalidArgumentError, match="belongs to an event loop, and none is running here"):
+        client.list_scopes().send(None)
+    loop.run_until_complete(client.aclose())
+    loop.close()
+
+
 def test_an_asyncio_client_under_trio_says_which_one_to_use() -> None:
     async def main() -> None:
         with pytest.raises(InvalidArgumentError, match=r"In a trio program use pravega_wire\.open_client"):
