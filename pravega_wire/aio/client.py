@@ -1913,6 +1913,7 @@ class ReaderGroup(ReaderGroupBase):
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
         :raises ReaderGroupError: the group has no reader of this name.
+        :raises InvalidArgumentError: the name or the position is none.
         """
         await self._call(self._twin.reader_offline, reader_id, position)
 
@@ -1960,8 +1961,9 @@ class ReaderGroup(ReaderGroupBase):
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read, or is not a
-            position in its stream.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read or is not a
+            position in it, or a stream has two.
+        :raises InvalidArgumentError: the checkpoint has no cuts.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         return await self._call(self._twin.reset, listed(to))

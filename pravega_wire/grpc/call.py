@@ -462,7 +462,6 @@ def _code_name(code: int | None) -> str:
 
 def _timeout_header(seconds: float) -> str:
     """Return the value of the ``grpc-timeout`` header: at most eight digits and a unit."""
-    milliseconds = max(1, int(seconds * 1000))
-    if milliseconds < 10**8:
-        return f"{milliseconds}m"
-    return f"{min(int(seconds), 10**8 - 1)}S"
+    if seconds * 1000 < 10**8:
+        return f"{max(1, int(seconds * 1000))}m"
+    return f"{int(min(seconds, 10**8 - 1))}S"

@@ -177,9 +177,7 @@ class _Entrance(AbstractAsyncContextManager["PravegaClient"]):
 
     async def __aenter__(self) -> PravegaClient:
         if self._entered:
-            raise ClosedError(
-                "the result of open_client was already entered once: call open_client again for another client"
-            )
+            raise ClosedError("the result of open_client was already entered once: call open_client again")
         self._entered = True
         return await self._manager.__aenter__()
 

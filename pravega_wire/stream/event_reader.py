@@ -36,7 +36,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.stream.user_functions import in_caller
-from pravega_wire.support.checks import check_bytes, check_seconds
+from pravega_wire.support.checks import check_bytes, check_seconds, check_type
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated
@@ -387,6 +387,8 @@ class EventReader(Generic[T]):
 
     async def _leave(self, position: Position | None = None, *, hurried: bool = False) -> None:
         """Leave the group; this raises no cancellation. Afterwards it has left, unless there was no time."""
+        if position is not None:
+            check_type("position", position, Position)
         link = self._link
         if self._left or link is None:
             return
@@ -469,8 +471,12 @@ class EventReader(Generic[T]):
         return await in_caller(assigner.update, windows, places)
 
     def _open_link(self) -> GroupLink:
-        if self._closed or self._link is None:
+        if self._closed:
             raise ClosedError(f"reader {self.reader_id} of group {self.group} is closed")
+        if self._link is None:
+            raise ClosedError(
+                f"reader {self.reader_id} of group {self.group} is not open: enter it as a context manager"
+            )
         return self._link
 
     # --- reading --------------------------------------------------------------------------------

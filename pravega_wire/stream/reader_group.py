@@ -67,6 +67,7 @@ from pravega_wire.stream.group_link import (
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
+from pravega_wire.support.checks import check_seconds, check_text, check_type
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated
@@ -493,7 +494,11 @@ class ReaderGroup:
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
         :raises ReaderGroupError: the group has no reader of this name.
+        :raises InvalidArgumentError: the name or the position is none.
         """
+        check_text("reader_id", reader_id)
+        if position is not None:
+            check_type("position", position, Position)
         remove = remove_reader(reader_id, {} if position is None else position.offsets)
         present = False
 
@@ -529,9 +534,10 @@ class ReaderGroup:
         """
         if name is None:
             name = str(environment().new_id())
-        if not name or SILENT in name:
+        if not isinstance(name, str) or not name or SILENT in name:
             raise InvalidArgumentError(
-                f"{name!r} is not a valid checkpoint name: it must not be empty or contain {SILENT!r}"
+                f"{name!r} is not a valid checkpoint name: a string that is not empty and does not contain "
+                f"{SILENT!r}"
             )
 
         def begin(state: GroupState) -> Sequence[GroupUpdate]:
@@ -552,8 +558,8 @@ class ReaderGroup:
 
     async def _answers(self, name: str, begin: Generate, timeout: float | None) -> Mapping[str, int]:
         """Begin a checkpoint and wait until all readers have answered. Withdraw it on any failure."""
-        if timeout is not None and not timeout > 0:
-            raise InvalidArgumentError(f"timeout must be a positive number of seconds or None, not {timeout}")
+        if timeout is not None:
+            check_seconds("timeout", timeout, infinite=True)
         asked = begun = False
 
         def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
@@ -693,8 +699,9 @@ class ReaderGroup:
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read, or is not a
-            position in its stream.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read or is not a
+            position in it, or a stream has two.
+        :raises InvalidArgumentError: the checkpoint has no cuts.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         while True:
@@ -727,8 +734,13 @@ class ReaderGroup:
             if not last:
                 return state.config
             cuts: list[StreamCut] = await self._link.complete(cuts_of(last))
+        elif isinstance(to, Checkpoint):
+            cuts = list(to.cuts)
+            if not cuts:
+                # All streams would begin at their heads.
+                raise InvalidArgumentError(f"checkpoint {to.name!r} has no stream cut to restart from")
         else:
-            cuts = list(to.cuts) if isinstance(to, Checkpoint) else given_cuts("to", to)
+            cuts = given_cuts("to", to)
         for cut in cuts:
             if cut.stream not in state.config.starts:
                 raise InvalidStreamCutError(

@@ -35,6 +35,7 @@ __all__ = [
     "check_serializer",
     "check_several",
     "check_text",
+    "check_type",
     "check_uuid",
     "milliseconds",
     "read_json",
@@ -93,6 +94,10 @@ def check_seconds(
     :raises InvalidArgumentError: the value is not such a number.
     """
     number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else value
+    try:
+        float(number)
+    except OverflowError:
+        number = math.nan
     # Every comparison with NaN is false.
     high_enough = number > -math.inf if negative else number >= 0 if zero else number > 0
     if high_enough and (infinite or number < math.inf):
@@ -119,6 +124,15 @@ def check_callable(name: str, value: object) -> None:
     """
     if not callable(value):
         raise ArgumentTypeError(f"{name} must be a function, not {shown(value)}")
+
+
+def check_type(name: str, value: object, kind: type) -> None:
+    """Check that ``value`` is an object of a class.
+
+    :raises ArgumentTypeError: it is not.
+    """
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(f"{name} must be of the class {kind.__name__}, not {shown(value)}")
 
 
 def check_several(name: str, value: object) -> None:
@@ -234,13 +248,17 @@ def check_event_time(name: str, value: object) -> int:
 
 def shown(value: Any) -> str:
     """A value for a message, shortened."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python does not write out a number of thousands of digits.
+        text = f"{type(value).__name__} with too many digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def milliseconds(seconds: float) -> int:
     """Return a duration as the protocols have it: whole milliseconds in an int64."""
-    return max(-INT64_MAX, min(INT64_MAX, round(seconds * 1000)))
+    return round(max(-INT64_MAX, min(INT64_MAX, seconds * 1000)))
 
 
 def check_lease(lease: float) -> int:

@@ -2117,6 +2117,7 @@ class ReaderGroup(ReaderGroupBase):
             checkpoint, or from where it acquired its segments, so some events are read again.
         :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupError: the group has no reader of this name.
+        :raises InvalidArgumentError: the name or the position is none.
         """
         self._call(timeout, self._twin.reader_offline, reader_id, position)
 
@@ -2171,8 +2172,9 @@ class ReaderGroup(ReaderGroupBase):
             start).
         :param timeout: the longest time that this call may take, in seconds.
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read, or is not a
-            position in its stream.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read or is not a
+            position in it, or a stream has two.
+        :raises InvalidArgumentError: the checkpoint has no cuts.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         return self._call(timeout, self._twin.reset, listed(to))

@@ -20,6 +20,7 @@ import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError, PravegaTimeoutError
 from pravega_wire.stream.user_functions import calling_thread
+from pravega_wire.support.checks import check_seconds
 from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import without_cancelled
 from pravega_wire.transport.limits import AFTER_CANCELLATION
@@ -58,13 +59,7 @@ def shown_as(handle: object, twin: object) -> str:
 
 def _checked(timeout: float | None) -> float:
     """A time limit in seconds; infinity for no limit."""
-    if timeout is None:
-        return math.inf
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise InvalidArgumentError(
-            f"timeout must be a number of seconds, at least 0, or None; not {timeout!r}"
-        )
-    return timeout
+    return math.inf if timeout is None else check_seconds("timeout", timeout, zero=True, infinite=True)
 
 
 def _timed_out(

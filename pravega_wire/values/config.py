@@ -456,11 +456,14 @@ def _found(
 def _credentials(properties: Mapping[str, str], environment: Mapping[str, str]) -> Credentials | None:
     method = _found(_AUTH_METHOD, properties, environment)
     token = _found(_AUTH_TOKEN, properties, environment)
-    if method is None and token is None:
+    found = method or token
+    if found is None:
         return None
     if method is None or token is None:
+        missing = _AUTH_METHOD if method is None else _AUTH_TOKEN
         raise InvalidArgumentError(
-            "only one of pravega.client.auth.method and pravega.client.auth.token is set; set both or neither"
+            f"credentials: {found[1]} is set, and neither property {missing.property_key} nor environment "
+            f"variable {missing.variable} is; set both or neither"
         )
     try:
         return Credentials(method[0], token[0])
@@ -594,6 +597,9 @@ class PravegaConfig:
         """
         environment = os.environ if env is None else env
         properties = {} if props is None else props
+        for name, given in (("props", properties), ("env", environment)):
+            if not isinstance(given, Mapping):
+                raise ArgumentTypeError(f"{name} must map names to texts, and is {type(given).__name__}")
         arguments = {
             "controller_uri": None if controller_uri is None else _one_uri(controller_uri),
             "scope": scope,
@@ -612,7 +618,10 @@ class PravegaConfig:
             if found is not None:
                 text, where = found
                 try:
-                    values[setting.field] = setting.parse(text)
+                    value = setting.parse(text)
+                    # Alone, so that the message can say where it comes from.
+                    cls(**{setting.field: value})
+                    values[setting.field] = value
                 except ValueError as error:
                     raise InvalidArgumentError(f"setting {setting.field}, {where}: {error}") from None
         if credentials is None:

@@ -16,7 +16,14 @@ from typing import Any, Final, Self, TypeAlias
 from uuid import UUID
 
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
-from pravega_wire.support.checks import INT32_MAX, check_count, check_seconds, check_several, milliseconds
+from pravega_wire.support.checks import (
+    INT32_MAX,
+    check_count,
+    check_seconds,
+    check_several,
+    check_type,
+    milliseconds,
+)
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
@@ -74,6 +81,24 @@ def starts_of(given: Start | Iterable[Start]) -> Iterable[Start]:
     return given
 
 
+def _one_each(
+    what: str, given: Iterable[tuple[ScopedStream, StreamCut | None]]
+) -> dict[ScopedStream, StreamCut | None]:
+    """A mapping of streams to their cuts, none of which replaces another one.
+
+    :raises InvalidStreamCutError: a stream has different ones.
+    """
+    found: dict[ScopedStream, StreamCut | None] = {}
+    for stream, cut in given:
+        if found.setdefault(stream, cut) != cut:
+            raise InvalidStreamCutError(
+                f"{what}: stream {stream} is given twice, at different positions",
+                scope=stream.scope,
+                stream=stream.name,
+            )
+    return found
+
+
 def cuts_of(name: str, given: StreamCut | Iterable[StreamCut]) -> list[StreamCut]:
     """Stream cuts, of which there may be one.
 
@@ -129,6 +154,8 @@ class ReaderGroupConfig:
     group_id: UUID = field(default=_NO_ID, compare=False)
 
     def __post_init__(self) -> None:
+        check_type("starts", self.starts, Mapping)
+        check_type("ends", self.ends, Mapping)
         object.__setattr__(self, "starts", MappingProxyType(dict(self.starts)))
         missing = {stream: None for stream in self.starts if stream not in self.ends}
         object.__setattr__(self, "ends", MappingProxyType({**self.ends, **missing}))
@@ -185,12 +212,11 @@ class ReaderGroupConfig:
         :param retention: as in :class:`ReaderGroupConfig`.
         :raises ArgumentTypeError: one of the streams is neither of these.
         :raises InvalidArgumentError: there is no stream, or a number is out of range.
-        :raises InvalidStreamCutError: an end cut is before its start cut.
+        :raises InvalidStreamCutError: an end cut is before its start cut, or a stream has two positions.
         """
-        starts = dict(map(_start, starts_of(streams)))
         return cls(
-            starts,
-            {cut.stream: cut for cut in cuts_of("ends", ends)},
+            _one_each("the streams of a reader group", map(_start, starts_of(streams))),
+            _one_each("ends", map(_start, cuts_of("ends", ends))),
             group_refresh_interval,
             automatic_checkpoint_interval,
             max_outstanding_checkpoints,
@@ -211,8 +237,16 @@ class ReaderGroupConfig:
         """Return a copy that starts at other cuts.
 
         :param cuts: the cuts to start at; a stream without one starts at its head.
+        :raises InvalidStreamCutError: a cut belongs to another stream, or a stream has two.
         """
-        found = {cut.stream: cut for cut in cuts_of("cuts", cuts)}
+        found = _one_each("cuts", map(_start, cuts_of("cuts", cuts)))
+        for stream in found:
+            if stream not in self.starts:
+                raise InvalidStreamCutError(
+                    f"there is a start cut for {stream}, but it is not one of the group's streams",
+                    scope=stream.scope,
+                    stream=stream.name,
+                )
         return replace(self, starts={stream: found.get(stream) for stream in self.starts})
 
     def with_identity(self, generation: int, group_id: UUID) -> Self:

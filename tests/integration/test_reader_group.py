@@ -39,6 +39,7 @@ from pravega_wire import (
 )
 from pravega_wire import sync as blocking
 from pravega_wire.errors import (
+    ArgumentTypeError,
     CheckpointError,
     CheckpointTimeoutError,
     ClosedError,
@@ -520,9 +521,9 @@ async def test_outstanding_checkpoints(config: PravegaConfig) -> None:
                         assert await reader.read_event(0.1) is None
                 length = await client.segment_length("s", 0)
                 assert cuts == [{config.resolve("s"): StreamCut(config.resolve("s"), {0: length})}]
-            for name in ("", "x_SILENT_"):
+            for name in ("", "x_SILENT_", 5):
                 with pytest.raises(InvalidArgumentError, match="not a valid checkpoint name"):
-                    await group.checkpoint(name)
+                    await group.checkpoint(name)  # type: ignore[arg-type]
 
 
 async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig) -> None:
@@ -589,7 +590,7 @@ async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig
                         await idle.read_event(0.1)
                 assert reached == ["c", "c"]
                 nursery.cancel_scope.cancel()
-            for bad in (0, -1.0, math.nan):
+            for bad in (0, -1.0, math.nan, True, 10**400):
                 with pytest.raises(InvalidArgumentError, match="timeout"):
                     await group.checkpoint(timeout=bad)
                 with pytest.raises(InvalidArgumentError, match="timeout"):
@@ -994,6 +995,8 @@ async def test_groups_are_created_once(config: PravegaConfig) -> None:
                 group.reader("a/b")
             with pytest.raises(InvalidArgumentError, match="initial_delay"):
                 group.reader("a", initial_delay=-1)
+            with pytest.raises(ClosedError, match=r"reader a of group .*/g is not open: enter it"):
+                await group.reader("a").read_event()
             with pytest.raises(InvalidArgumentError, match="does not read"):
                 await group.time_window("t")
             with pytest.raises(ReaderGroupError, match="retention NONE"):
@@ -1442,6 +1445,15 @@ async def test_a_reset_to_what_does_not_exist(config: PravegaConfig) -> None:
             await group.refresh()
             assert not link_of(group).state.updating_config
             assert len(await take(reader, 5)) == 5
+            for wrong in (None, 5, ""):
+                with pytest.raises(InvalidArgumentError, match="reader_id"):
+                    await group.reader_offline(wrong)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentTypeError, match="position must be of the class Position, not 5"):
+                await group.reader_offline("a", 5)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentTypeError, match="position must be of the class Position, not 5"):
+                await reader.aclose(5)  # type: ignore[arg-type]
+            with pytest.raises(InvalidArgumentError, match="checkpoint 'zz' has no stream cut"):
+                await group.reset(Checkpoint("zz", ()))
             assert (await group.reset([])).generation == 1
 
 

@@ -52,9 +52,12 @@ from spark_adapter.options.read import columns_of, decode_ranges
 from spark_adapter.schemas import ChangeRows
 
 S = ScopedStream("s", "t")
+CUT = StreamCut(S, {0: 5})
 NAN, INF = float("nan"), float("inf")
-COUNTS: tuple[object, ...] = ("4", 1.5, True, False, None, b"4", 0, -1, 2**70)
-SECONDS: tuple[object, ...] = ("5", True, NAN, -1, -INF)
+HUGE_NUMBERS: tuple[object, ...] = (10**400, 10**5000)
+"""Numbers that are too large for a float; Python does not even write out the second one."""
+COUNTS: tuple[object, ...] = ("4", 1.5, True, False, None, b"4", 0, -1, 2**70, *HUGE_NUMBERS)
+SECONDS: tuple[object, ...] = ("5", True, NAN, -1, -INF, *HUGE_NUMBERS)
 
 Call = Callable[[PravegaClient, Any], object]
 
@@ -366,6 +369,28 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
         "max_outstanding_checkpoints",
         (*COUNTS, 2**31),
     ),
+    "group starts": (ReaderGroupConfig, "^starts", (None, 5, "s/t", [S])),
+    "group end cuts": (lambda v: ReaderGroupConfig({S: None}, v), "^ends", (None, 5, "s/t", [S])),
+    "cuts of one stream": (
+        ReaderGroupConfig.of,
+        "the streams of a reader group: stream s/t is given twice",
+        ([CUT, "s/t"], [S, CUT], [CUT, StreamCut(S, {0: 9})]),
+    ),
+    "end cuts of one stream": (
+        lambda v: ReaderGroupConfig.of(S, ends=v),
+        "ends: stream s/t is given twice",
+        ([CUT, StreamCut(S, {0: 9})],),
+    ),
+    "start cuts of one stream": (
+        ReaderGroupConfig.of([S]).starting_at,
+        "cuts: stream s/t is given twice",
+        ([CUT, StreamCut(S, {0: 9})],),
+    ),
+    "start cut of another stream": (
+        ReaderGroupConfig.of([S]).starting_at,
+        "a start cut for s/other, but it is not one of the group's streams",
+        (StreamCut(ScopedStream("s", "other"), {0: 9}),),
+    ),
     "group retention": (lambda v: ReaderGroupConfig.of([S], retention=v), "retention", (0, "NONE", None)),
     "lateness": (
         lambda v: WatermarkAssigner(allowed_lateness=v),
@@ -378,6 +403,13 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     "cut offset": (lambda v: StreamCut(S, {0: v}), "stream cut", ("0", 1.5, None, -2, 2**63)),
     "cut segment": (lambda v: StreamCut(S, {v: 0}), "stream cut", ("0", 1.5, None, -1, 2**63)),
     "cut stream": (lambda v: StreamCut(v, {0: 0}), "stream cut", ("s/t", None)),
+    "operation timeout": (
+        lambda v: PravegaConfig(operation_timeout=v),
+        "operation_timeout",
+        (*SECONDS, 0, INF, None),
+    ),
+    "props": (lambda v: PravegaConfig.from_defaults(props=v), "^props must map", ("x", 5, ["x"])),
+    "env": (lambda v: PravegaConfig.from_defaults(env=v), "^env must map", ("x", 5, ["x"])),
     "fixed count": (FixedCount, "count", COUNTS),
     "ingest segments": (
         lambda v: FileIngester(None, "s/a", "s/b", segments=v),  # type: ignore[arg-type]  # not used
@@ -509,6 +541,14 @@ def test_an_acknowledgement_is_not_copied(ack: object) -> None:
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(ArgumentTypeError, match="cannot be copied or sent elsewhere: <Ack"):
             copied(ack)
+
+
+def test_a_blocking_client_refuses_limits_that_are_none() -> None:
+    with sync.open_client("tcp://127.0.0.1:1") as client:
+        for value in SECONDS:
+            with pytest.raises(InvalidArgumentError, match="timeout must be a number of seconds"):
+                client.list_scopes(timeout=cast("Any", value))
+                raise AssertionError("it was taken")
 
 
 def test_whole_numbers_of_other_kinds_are_taken() -> None:

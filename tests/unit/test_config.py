@@ -323,6 +323,24 @@ def test_credentials_that_cannot_be_sent_are_refused_and_not_shown(method: str, 
         assert "hunter2" not in repr(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("PRAVEGA_OPERATION_TIMEOUT", "nan", "setting operation_timeout, environment variable PRAVEGA_OPER"),
+        ("PRAVEGA_SCOPE", "a/b", r"setting scope, environment variable PRAVEGA_SCOPE: .*illegal"),
+        (
+            "pravega_client_auth_method",
+            "Basic",
+            "variable pravega_client_auth_method is set, and",
+        ),
+        ("pravega_client_auth_token", "x", "variable pravega_client_auth_token is set, and"),
+    ],
+)
+def test_an_error_names_the_setting_and_its_source(name: str, value: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        PravegaConfig.from_defaults(env={name: value})
+
+
 def test_a_method_is_shown_only_if_it_cannot_be_a_token() -> None:
     assert repr(Credentials.basic("user", "hunter2")) == "Credentials(method='Basic')"
     assert repr(Credentials("bearer", "hunter2")) == "Credentials(method='bearer')"

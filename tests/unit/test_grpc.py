@@ -264,6 +264,8 @@ async def test_the_server_is_told_the_deadline_and_ends_the_call_by_it(server: S
         assert 900 < float(told.message) <= 1000
         told = await found.call("/echo.Echo/deadline", b"", timeout=1e7)
         assert 9.9e6 < float(told.message) <= 1e7
+        told = await found.call("/echo.Echo/deadline", b"", timeout=1e308)
+        assert 9.9e7 < float(told.message) <= 1e8
         late = await found.call("/echo.Echo/hold", b"", timeout=0.2)
         assert late.code is StatusCode.DEADLINE_EXCEEDED
         assert (await found.call(ECHO, b"after")).message == b"after"
