@@ -31,7 +31,7 @@ from pravega_wire.errors import (
     PravegaError,
     TruncatedInputError,
 )
-from pravega_wire.support.checks import check_buffer, read_json
+from pravega_wire.support.checks import check_buffer, check_callable, read_json
 
 __all__ = [
     "BytesSerializer",
@@ -427,10 +427,15 @@ class FunctionSerializer(Generic[T]):
 
     :param to_bytes: returns the payload for a value.
     :param from_bytes: returns the value of a payload.
+    :raises ArgumentTypeError: one of them is not a function.
     """
 
     to_bytes: Callable[[T], bytes]
     from_bytes: Callable[[bytes], T]
+
+    def __post_init__(self) -> None:
+        check_callable("to_bytes", self.to_bytes)
+        check_callable("from_bytes", self.from_bytes)
 
     def serialize(self, value: T) -> bytes:
         """Return ``to_bytes(value)``."""

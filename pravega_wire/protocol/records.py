@@ -13,10 +13,15 @@ when a record is read; the fields of missing revisions keep the dataclass's defa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
-from pravega_wire.errors import EncodeError, IncompatibleVersionError, InvalidArgumentError
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    EncodeError,
+    IncompatibleVersionError,
+    InvalidArgumentError,
+)
 from pravega_wire.protocol.versioned import (
     DataReader,
     DataWriter,
@@ -25,7 +30,7 @@ from pravega_wire.protocol.versioned import (
     read_record,
     read_typed_record_from,
 )
-from pravega_wire.support.checks import check_buffer
+from pravega_wire.support.checks import check_buffer, check_several, shown
 
 __all__ = ["FIELD_KINDS", "VersionedSerializer", "VersionedUnionSerializer"]
 
@@ -54,6 +59,17 @@ def _codec(kind: str) -> tuple[Callable[[DataWriter, Any], object], Callable[[Da
     return getattr(DataWriter, kind), getattr(DataReader, kind)
 
 
+def _check_revisions(cls: type, revisions: Sequence[Sequence[Field]]) -> None:
+    check_several(f"the revisions of {cls.__name__}", revisions)
+    for revision in revisions:
+        check_several(f"each revision of {cls.__name__}", revision)
+        for field in revision:
+            match field:
+                case (str(), str()):
+                    continue
+            raise ArgumentTypeError(f"{cls.__name__}: a field is a pair (name, kind), not {shown(field)}")
+
+
 class VersionedSerializer(Generic[T]):
     """Serializes a dataclass as a record of one type.
 
@@ -76,11 +92,14 @@ class VersionedSerializer(Generic[T]):
     """
 
     def __init__(self, cls: type[T], revisions: Sequence[Sequence[Field]], *, version: int = 0) -> None:
+        if not isinstance(cls, type) or not is_dataclass(cls):
+            raise ArgumentTypeError(f"cls must be a dataclass, not {shown(cls)}")
+        _check_revisions(cls, revisions)
         self.cls = cls
         self.version = version
         self._revisions = [[(name, *_codec(kind)) for name, kind in revision] for revision in revisions]
         declared = [name for revision in revisions for name, _ in revision]
-        known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # checked by fields()
+        known = {field.name: field for field in fields(cls)}
         if sorted(declared) != sorted(known):
             raise InvalidArgumentError(
                 f"{cls.__name__} has the fields {sorted(known)}, but the revisions declare "
@@ -101,7 +120,12 @@ class VersionedSerializer(Generic[T]):
         def writer(revision: list[tuple[str, Any, Any]]) -> Callable[[DataWriter], object]:
             def write(target: DataWriter) -> None:
                 for name, write_field, _ in revision:
-                    write_field(target, getattr(value, name))
+                    try:
+                        write_field(target, getattr(value, name))
+                    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+                        raise EncodeError(
+                            f"{self.cls.__name__}.{name} does not fit its kind: {error}"
+                        ) from error
 
             return write
 

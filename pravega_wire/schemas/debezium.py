@@ -33,7 +33,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from pravega_wire.errors import ArgumentTypeError, DecodeError, EncodeError, InvalidArgumentError
-from pravega_wire.support.checks import check_several, shown
+from pravega_wire.support.checks import check_buffer, check_several, check_type, refuse_constant, shown
 
 __all__ = ["Change", "ChangeKind", "DebeziumSerializer", "LatestRows", "RowSerializer", "latest_rows"]
 
@@ -331,7 +331,8 @@ def _check_columns(columns: object) -> None:
         raise ArgumentTypeError(
             f"columns must be a mapping of names to types of columns, not {type(columns).__name__}"
         )
-    for each in columns.values():
+    for name, each in columns.items():
+        check_type("the name of a column", name, str)
         _type(each)
 
 
@@ -427,8 +428,8 @@ def _float_or_exact(text: str) -> float | Decimal:
     return _exact_number(text) if math.isinf(found) else found
 
 
-_NUMBERS: Final = json.JSONDecoder(parse_float=_float_or_exact)
-_EXACT_NUMBERS: Final = json.JSONDecoder(parse_float=_exact_number)
+_NUMBERS: Final = json.JSONDecoder(parse_float=_float_or_exact, parse_constant=refuse_constant)
+_EXACT_NUMBERS: Final = json.JSONDecoder(parse_float=_exact_number, parse_constant=refuse_constant)
 
 
 def _object(payload: bytes, *, exact: bool = False) -> dict[str, Any]:
@@ -485,6 +486,7 @@ class DebeziumSerializer:
         :raises DecodeError: the event is not a change in Debezium's JSON, or a column's value does not have
             the column's type.
         """
+        payload = check_buffer(payload)
         described, found = _parts(_object(payload))
         if not isinstance(found, dict) or not isinstance(described, dict):
             raise DecodeError("the event has no change in its payload: it may mark a deleted key")
@@ -530,6 +532,10 @@ class DebeziumSerializer:
         for name, row in (("before", value.before), ("after", value.after)):
             if row is not None:
                 _check_mapping(f"the row {name!r} of a change", row)
+        if kind is not ChangeKind.TRUNCATE:
+            needed = "before" if kind is ChangeKind.DELETE else "after"
+            if getattr(value, needed) is None:
+                raise EncodeError(f"a change of the kind {kind.name} needs its row {needed!r}")
         _check_mapping("the source of a change", value.source)
         _check_mapping("the types of a change", value.types)
         types = {**value.types, **self.columns}

@@ -12,7 +12,7 @@ import math
 import operator
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from pravega_wire.errors import ArgumentTypeError, EncodeError, InvalidArgumentError
@@ -39,6 +39,7 @@ __all__ = [
     "check_uuid",
     "milliseconds",
     "read_json",
+    "refuse_constant",
     "shown",
 ]
 
@@ -283,13 +284,18 @@ def _finite(text: str) -> float:
     return found
 
 
-_JSON: Final = json.JSONDecoder(parse_float=_finite)
+def refuse_constant(text: str) -> NoReturn:
+    """The ``parse_constant`` of decoders of JSON: Python would read NaN and Infinity, which JSON has not."""
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+_JSON: Final = json.JSONDecoder(parse_float=_finite, parse_constant=refuse_constant)
 
 
 def read_json(text: str) -> Any:
     """Return the value of a JSON text; a number that is too large for a float does not become infinity.
 
-    :raises ValueError: the text is not JSON, or has such a number.
+    :raises ValueError: the text is not JSON, or has such a number, or one of NaN and Infinity.
     :raises RecursionError: the value is nested too deeply.
     """
     return _JSON.decode(text)

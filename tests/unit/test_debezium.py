@@ -197,6 +197,8 @@ def test_any_value_is_what_it_was(kind: str, data: st.DataObject) -> None:
         (b'{"op":"c","after":{},"ts_ms":9223372036854775807}', "ts_ms"),
         (b'{"schema":null,"payload":null}', "no change"),
         (b'{"schema":5,"payload":{"op":"c","after":{}}}', "no change"),
+        (b'{"op":"c","after":{"x":NaN}}', "NaN is not a number of JSON"),
+        (b'{"op":"c","after":{"x":[-Infinity]}}', "-Infinity is not a number of JSON"),
     ],
 )
 def test_what_is_not_a_change(payload: bytes, words: str) -> None:
@@ -272,7 +274,7 @@ def test_a_number_that_is_too_large_elsewhere_in_the_event() -> None:
     assert large["x"] == 10**400
 
 
-@pytest.mark.parametrize("number", ["1.234", "NaN", "Infinity", "1e5001"])
+@pytest.mark.parametrize("number", ["1.234", "1e5001"])
 def test_numbers_that_are_no_decimals_of_their_column(number: str) -> None:
     with pytest.raises(DecodeError, match="column 'x' has the type"):
         RowSerializer({"x": "decimal(2)"}).deserialize(f'{{"x":{number}}}'.encode())
@@ -305,6 +307,9 @@ def test_what_cannot_be_written() -> None:
         DebeziumSerializer().serialize(Change(ChangeKind.INSERT, after={"x": object()}))
     with pytest.raises(EncodeError, match="column 'x' has no type"):
         DebeziumSerializer(with_schema=True).serialize(Change(ChangeKind.INSERT, after={"x": [1]}))
+    for kind, row in (("DELETE", "before"), ("INSERT", "after"), ("UPDATE", "after"), ("SNAPSHOT", "after")):
+        with pytest.raises(EncodeError, match=f"a change of the kind {kind} needs its row '{row}'"):
+            DebeziumSerializer().serialize(Change(ChangeKind[kind], None, None))
 
 
 @pytest.mark.parametrize("kind", ["int", "decimal", "decimal()", "decimal(x)", ""])

@@ -14,7 +14,10 @@ def test_what_is_not_json_is_not_written(value: object) -> None:
         JsonSerializer().serialize(value)
 
 
-@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[" * 100_000 + b"]" * 100_000])
+@pytest.mark.parametrize(
+    "payload",
+    [b"NaN", b"[Infinity]", b'{"x":-Infinity}', b"", b"{", b"\xff", b"[" * 100_000 + b"]" * 100_000],
+)
 def test_what_is_not_json_is_not_read(payload: bytes) -> None:
     with pytest.raises(DecodeError, match="is not JSON"):
         JsonSerializer().deserialize(payload)

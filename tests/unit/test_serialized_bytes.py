@@ -10,6 +10,7 @@ import pytest
 
 from pravega_wire import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.errors import ArgumentTypeError, EncodeError
+from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.serializers import (
     BytesSerializer,
     JavaSerializer,
@@ -61,6 +62,7 @@ SERIALIZERS: list[tuple[Serializer[Any], Any]] = [
     (JsonSerializer(), {"a": [1]}),
     (NOTE, Note("grün")),
     (VersionedUnionSerializer({1: NOTE}), Note("grün")),
+    (DebeziumSerializer(), Change(ChangeKind.INSERT, after={"a": 1}, types={})),
 ]
 
 
@@ -78,6 +80,34 @@ def test_views_of_payloads_are_read(serializer: Serializer[Any], value: Any) -> 
 def test_what_is_no_payload(serializer: Serializer[Any], value: Any, payload: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=f"must be bytes, not {type(payload).__name__}"):
         serializer.deserialize(payload)
+
+
+@dataclass(frozen=True)
+class Boxed:
+    x: Any
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("utf", (None, 5, b"text", ["text"])),
+        ("[int64]", (5, ["1"], [None])),
+        ("int64", (None, "1", 1.5, 2**63, 10**5000)),
+        ("byte", (None, "1", 1.5, 256)),
+        ("compact_long", (None, "1", 10**5000)),
+        ("double", (None, "1", 10**400)),
+        ("uuid", (None, "x")),
+        ("array", (5, "text")),
+    ],
+)
+def test_fields_of_another_type(kind: str, values: tuple[Any, ...]) -> None:
+    record = VersionedSerializer(Boxed, [[("x", kind)]])
+    serializers: list[Serializer[Boxed]] = [record, VersionedUnionSerializer({1: record})]
+    for value in values:
+        for serializer in serializers:
+            with pytest.raises(EncodeError):
+                serializer.serialize(Boxed(value))
+                raise AssertionError(f"{value!r} was taken")
 
 
 @pytest.mark.parametrize("serializer", [Utf8Serializer(), JavaStringSerializer(), NOTE])
