@@ -42,7 +42,7 @@ from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
-from pravega_wire.support.checks import check_serializer
+from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.support.environment import environment
 from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
 from pravega_wire.threads.outbox import (
@@ -553,13 +553,16 @@ class RevisionedStreamBase(Closable, Generic[T]):
     ) -> tuple[AsyncRevisionReader[bytes], Serializer[T]]:
         return await self._call(self._twin.read_range, start, end), self._serializer
 
+    def _payload(self, value: T) -> bytes:
+        return check_payload(f"stream {self._twin.stream}: a value", self._serializer.serialize(value))
+
     async def _write_conditionally(self, latest: Revision, value: T) -> Revision | None:
         twin = cast("AsyncRevisionedStream[bytes]", self._twin)
-        return await self._call(twin.write_conditionally, latest, self._serializer.serialize(value))
+        return await self._call(twin.write_conditionally, latest, self._payload(value))
 
     async def _write_unconditionally(self, value: T) -> Revision:
         twin = cast("AsyncRevisionedStream[bytes]", self._twin)
-        return await self._call(twin.write_unconditionally, self._serializer.serialize(value))
+        return await self._call(twin.write_unconditionally, self._payload(value))
 
 
 # --- key-value tables -----------------------------------------------------------------------------

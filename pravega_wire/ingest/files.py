@@ -7,7 +7,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
 import trio
@@ -97,6 +97,10 @@ def scan(folder: Path, pattern: str = "*") -> tuple[list[Found], list[LeftOut]]:
     """
     if not isinstance(pattern, str):
         raise ArgumentTypeError(f"pattern must be a string, not {type(pattern).__name__}")
+    if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
+        raise InvalidArgumentError(
+            f"pattern {pattern!r} leaves the folder: it must be relative, without '..'"
+        )
     if not folder.is_dir():
         raise InvalidArgumentError(f"folder {folder} does not exist, or is not a folder")
     found, left_out = [], []

@@ -55,11 +55,14 @@ from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.transaction import DEFAULT_LEASE, Transaction, open_transaction
 from pravega_wire.support.checks import (
     INT32_MAX,
+    check_callable,
     check_count,
     check_flag,
     check_lease,
+    check_serializer,
     check_several,
     check_text,
+    check_type,
     check_uuid,
 )
 from pravega_wire.support.nurseries import lone_errors, open_lasting_nursery
@@ -213,6 +216,8 @@ async def _opened(
 ) -> AsyncIterator[PravegaClient]:
     _check_trio()
     chosen = config_of(config, scope, credentials)
+    if address_map is not None:
+        check_callable("address_map", address_map)
     counters = Counters(observer)
     counters.tell(ClientOpened(counters.metrics))
     try:
@@ -339,6 +344,7 @@ class PravegaClient:
         :raises ServerTooOldError: ``recursive`` is true, and the server is older than 0.11.
         """
         self._core.check_open()
+        check_text("scope", scope)
         if check_flag("recursive", recursive):
             return await scopes.delete_recursively(self._core, scope)
         return await scopes.delete(self._core, scope)
@@ -347,7 +353,7 @@ class PravegaClient:
     async def scope_exists(self, scope: str) -> bool:
         """Return whether the scope exists."""
         self._core.check_open()
-        return await self._core.controller.check_scope_exists(scope)
+        return await self._core.controller.check_scope_exists(check_text("scope", scope))
 
     async def list_scopes(self) -> list[str]:
         """Return the names of all scopes that the credentials may see."""
@@ -503,6 +509,8 @@ class PravegaClient:
         :raises StreamSealedError: the stream is sealed.
         """
         name = self._resolve(stream)
+        # Nothing is deleted by a word for a place that moves, or by a default.
+        check_type("cut", cut, StreamCut)
         exact = await batch.with_lengths(
             self._core, await batch.resolve_bound(self._core, name, cut, "earliest")
         )
@@ -1071,6 +1079,8 @@ class PravegaClient:
         :raises DataLossError: (while reading) data of the range was truncated.
         """
 
+        check_type("segment_range", segment_range, SegmentRange)
+
         async def ranges() -> list[SegmentRange]:
             return [segment_range]
 
@@ -1107,9 +1117,13 @@ class PravegaClient:
             the only limit.
         :raises InvalidArgumentError: ``at_once`` or ``max_buffered_bytes`` is too small.
         """
+        check_several("ranges", ranges)
+        given = list(ranges)
+        for each in given:
+            check_type("each of ranges", each, SegmentRange)
         return RangesReader(
             Together(
-                self._core, ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+                self._core, given, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
             )
         )
 
@@ -1216,6 +1230,7 @@ class PravegaClient:
         :raises InvalidArgumentError: no event begins and ends at this location.
         """
         self._core.check_open()
+        check_type("pointer", pointer, EventPointer)
         return await batch.fetch_event(self._core, pointer)
 
     # --- reader groups --------------------------------------------------------------------------
@@ -1343,6 +1358,10 @@ class PravegaClient:
         :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
+        for name in ("initial_serializer", "update_serializer"):
+            check_serializer(f"state on {stream}: {name} of the format", getattr(format, name, None))
+        for name in ("create", "apply"):
+            check_callable(f"state on {stream}: {name} of the format", getattr(format, name, None))
         return StateSynchronizer(await self.revisioned_stream(stream), format)
 
     # --- key-value tables -----------------------------------------------------------------------
@@ -1445,7 +1464,8 @@ class PravegaClient:
         :param primary_keys: serializer of the primary keys. By default they are bytes. Serialized keys must
             have the lengths that the table was created with. Iteration follows the order of the serialized
             bytes.
-        :param secondary_keys: serializer of the secondary keys, with the same rules.
+        :param secondary_keys: serializer of the secondary keys, with the same rules; only for a table that
+            has some.
         :param sole_writer: promise that, while this object is used, no other process or object changes the
             keys changed through it, and that no key is in two updates in flight at the same time. An update
             whose answer is lost can then be verified or repeated. Without the promise some of those updates

@@ -65,6 +65,7 @@ from pravega_wire.support.checks import (
     check_payload,
     check_serializer,
     check_several,
+    check_type,
 )
 from pravega_wire.support.nurseries import run_all
 from pravega_wire.values.hashing import hash_bytes_to_range
@@ -195,6 +196,7 @@ def check_config(name: ScopedStream, config: KeyValueTableConfiguration) -> None
 
     :raises InvalidArgumentError: a number is out of range.
     """
+    check_type(f"key-value table {name}: config", config, KeyValueTableConfiguration)
     primary, secondary = config.primary_key_length, config.secondary_key_length
     for field, lowest in (
         ("partition_count", 1), ("primary_key_length", 1), ("secondary_key_length", 0),
@@ -309,6 +311,7 @@ class KeyValueTable(Generic[P, S, V]):
         """Find the table's configuration and segments.
 
         :raises KeyValueTableNotFoundError: the table does not exist.
+        :raises InvalidArgumentError: there is a serializer of secondary keys, and the table has none.
         """
         check_flag("sole_writer", sole_writer)
         for argument, given in (
@@ -318,6 +321,12 @@ class KeyValueTable(Generic[P, S, V]):
         ):
             check_serializer(f"key-value table {name}: {argument}", given)
         config = await core.controller.get_key_value_table_configuration(name.scope, name.name)
+        keys: object = secondary_keys
+        if not config.secondary_key_length and not isinstance(keys, BytesSerializer):
+            raise InvalidArgumentError(
+                f"key-value table {name} has no secondary keys that secondary_keys could serialize",
+                scope=name.scope,
+            )
         found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
         if not found:
             raise DecodeError(

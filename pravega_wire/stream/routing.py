@@ -47,7 +47,13 @@ from pravega_wire.stream.arrow import (
     one_array,
     payload_at,
 )
-from pravega_wire.support.checks import check_bytes, check_serializer, check_several, shown
+from pravega_wire.support.checks import (
+    check_bytes,
+    check_payload,
+    check_serializer,
+    check_several,
+    shown,
+)
 from pravega_wire.support.environment import environment
 from pravega_wire.values.hashing import routing_key_position
 
@@ -888,7 +894,13 @@ def to_bytes(serializer: Serializer[T], stream: object) -> Callable[[T], bytes]:
     :raises ArgumentTypeError: it is no serializer.
     """
     check_serializer(f"writer of {stream}: serializer", serializer)
-    return total(serializer.serialize)
+    serialize = total(serializer.serialize)
+
+    def convert(value: T) -> bytes:
+        data = serialize(value)
+        return data if type(data) is bytes else check_payload(f"stream {stream}: an event", data)
+
+    return convert
 
 
 def serialized(

@@ -19,6 +19,7 @@ import trio
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
+    ArgumentTypeError,
     DataLossError,
     DecodeError,
     InvalidArgumentError,
@@ -31,7 +32,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.support.checks import check_count
+from pravega_wire.support.checks import check_count, check_type, shown
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.values.boundaries import DEFAULT_SPACING, BoundaryIndex, LeadingPart, check_bytes
 from pravega_wire.values.types import SegmentRange
@@ -235,6 +236,9 @@ async def boundary_index(
 ) -> BoundaryIndex:
     """See :meth:`PravegaClient.boundary_index`."""
     check_bytes("spacing", spacing)
+    check_type("segment_range", segment_range, SegmentRange)
+    if known is not None:
+        check_type("known", known, BoundaryIndex)
     core.check_open()
     whole = segment_range
     start = begin = whole.start_offset
@@ -285,6 +289,7 @@ async def _check_end(core: ClientCore, target: SegmentTarget, whole: SegmentRang
 
 async def range_crc32(core: ClientCore, segment_range: SegmentRange) -> int:
     """See :meth:`PravegaClient.range_crc32`."""
+    check_type("segment_range", segment_range, SegmentRange)
     core.check_open()
     target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
     await _check_end(core, target, segment_range)
@@ -305,6 +310,9 @@ async def split_range(
 ) -> list[SegmentRange]:
     """See :meth:`PravegaClient.split_range`."""
     check_bytes("max_bytes", max_bytes)
+    check_type("segment_range", segment_range, SegmentRange)
+    if index is not None:
+        check_type("index", index, BoundaryIndex)
     core.check_open()
     if index is not None and index.covers(segment_range) and index.spacing <= max_bytes:
         return index.split(segment_range, max_bytes)
@@ -336,7 +344,14 @@ async def leading_parts(
 ) -> list[LeadingPart]:
     """See :meth:`PravegaClient.leading_parts`."""
     core.check_open()
-    for _, max_bytes, max_events in asked:
+    for each in asked:
+        if not isinstance(each, tuple | list) or len(each) != 3:
+            raise ArgumentTypeError(
+                "each of asked must be a tuple of a range, its most bytes and its most events, not "
+                f"{shown(each)}"
+            )
+        whole, max_bytes, max_events = each
+        check_type("the range of each of asked", whole, SegmentRange)
         if max_bytes is not None:
             check_count("max_bytes", max_bytes, 0)
         if max_events is not None:

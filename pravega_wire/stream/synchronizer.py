@@ -23,7 +23,7 @@ from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, dec
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader, read_news
 from pravega_wire.stream.user_functions import CallingThread, calling_thread, in_caller
-from pravega_wire.support.checks import check_payload, check_several
+from pravega_wire.support.checks import check_callable, check_payload, check_serializer, check_several
 from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.values.types import Revision
 
@@ -74,11 +74,17 @@ class StateFormat(Generic[S, U]):
     :param serializer: serializer for states.
     :param updates: serializer for updates.
     :param step: ``(state, update) -> state``, without side effects.
+    :raises ArgumentTypeError: one of them is something else.
     """
 
     serializer: Serializer[S]
     updates: Serializer[U]
     step: Callable[[S, U], S]
+
+    def __post_init__(self) -> None:
+        check_serializer("serializer", self.serializer)
+        check_serializer("updates", self.updates)
+        check_callable("step", self.step)
 
     @property
     def initial_serializer(self) -> Serializer[S]:

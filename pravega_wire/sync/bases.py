@@ -43,7 +43,7 @@ from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
-from pravega_wire.support.checks import check_serializer
+from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.support.environment import environment
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.table_mapping import TableMapping
@@ -569,20 +569,23 @@ class RevisionedStreamBase(Closable, Generic[T]):
         """
         return self._call(timeout, self._twin.read_range, start, end), self._serializer, timeout
 
+    def _payload(self, value: T) -> bytes:
+        return check_payload(f"stream {self._twin.stream}: a value", self._serializer.serialize(value))
+
     def _write_conditionally(
         self, latest: Revision, value: T, *, timeout: float | None = None
     ) -> Revision | None:
         """:param timeout: seconds. If the limit is reached, the value may still be stored; read from
         ``latest`` to find out.
         """
-        payload = self._serializer.serialize(value)
+        payload = self._payload(value)
         return self._call(
             timeout, cast("AsyncRevisionedStream[bytes]", self._twin).write_conditionally, latest, payload
         )
 
     def _write_unconditionally(self, value: T, *, timeout: float | None = None) -> Revision:
         """:param timeout: seconds. If the limit is reached, the value may still be stored."""
-        payload = self._serializer.serialize(value)
+        payload = self._payload(value)
         return self._call(
             timeout, cast("AsyncRevisionedStream[bytes]", self._twin).write_unconditionally, payload
         )

@@ -1234,7 +1234,8 @@ class PravegaClient(PravegaClientBase):
         :param primary_keys: serializer of the primary keys. By default they are bytes. Serialized keys must
             have the lengths that the table was created with. Iteration follows the order of the serialized
             bytes.
-        :param secondary_keys: serializer of the secondary keys, with the same rules.
+        :param secondary_keys: serializer of the secondary keys, with the same rules; only for a table that
+            has some.
         :param sole_writer: promise that, while this object is used, no other process or object changes the
             keys changed through it, and that no key is in two updates in flight at the same time. An update
             whose answer is lost can then be verified or repeated. Without the promise some of those updates

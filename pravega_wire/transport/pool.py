@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import trio
 
-from pravega_wire.errors import ClosedError, ConnectError, HostNotFoundError
+from pravega_wire.errors import ArgumentTypeError, ClosedError, ConnectError, HostNotFoundError
+from pravega_wire.support.checks import shown
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.stream import connect, connect_tcp
@@ -80,7 +81,15 @@ class ConnectionPool:
 
     def address(self, endpoint: Endpoint) -> Endpoint:
         """Return where to connect for an address that the controller has named."""
-        return self._address_map(*endpoint) if self._address_map else endpoint
+        if self._address_map is None:
+            return endpoint
+        found: object = self._address_map(*endpoint)
+        match found:
+            case (str() as host, int() as port):
+                return host, port
+        raise ArgumentTypeError(
+            f"address_map must return a host and a port for {endpoint[0]}:{endpoint[1]}, not {shown(found)}"
+        )
 
     async def private_connection(self, endpoint: Endpoint) -> tuple[socket.socket, str]:
         """Open a TCP connection outside of the pool, which belongs to the caller; TLS is left to the caller.

@@ -25,6 +25,7 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     UndecidableCutError,
 )
+from pravega_wire.support.checks import check_count, check_type
 from pravega_wire.values.naming import epoch_of, segment_name
 from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
@@ -141,7 +142,7 @@ class StreamLayout:
         :raises UndecidableCutError: the segment is newer than the layout.
         :raises InvalidStreamCutError: there is no such segment.
         """
-        found = self._by_id.get(segment_id)
+        found = self._by_id.get(check_count("segment_id", segment_id, 0))
         if found is not None:
             return found
         name = self._name(segment_id)
@@ -204,6 +205,7 @@ class StreamLayout:
 
     def _places(self, cut: StreamCut) -> list[_Place]:
         """Return the position of a cut in each row."""
+        check_type(f"a cut for the layout of {self.stream}", cut, StreamCut)
         if cut.stream != self.stream:
             raise InvalidStreamCutError(
                 f"the stream cut {cut} belongs to stream {cut.stream}, not to {self.stream}", **self._about()

@@ -204,13 +204,13 @@ class StreamConfiguration:
         given: object = self.tags
         if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
             raise InvalidArgumentError("stream configuration: tags must be a set of strings")
-        object.__setattr__(self, "tags", frozenset(given))
+        # Before the set is made, which needs values that can be hashed.
+        object.__setattr__(self, "tags", frozenset([check_text("a tag", tag) for tag in given]))
         if len(self.tags) >= _MAX_TAGS:
             raise InvalidArgumentError(
                 f"stream configuration: there are {len(self.tags)} tags; at most {_MAX_TAGS - 1} are allowed"
             )
         for tag in self.tags:
-            check_text("a tag", tag)
             if not 0 < len(tag) < _MAX_TAG_LENGTH:
                 raise InvalidArgumentError(
                     f"stream configuration: tag {tag[:40]!r} has {len(tag)} characters; at most "

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Self
+from operator import index
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.support.checks import check_several, check_text, shown
+from pravega_wire.support.checks import check_count, check_several, check_text, check_type, shown
 from pravega_wire.values.types import SEGMENT_READ, StreamCut
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "Watermark",
     "WatermarkSegment",
 ]
+
+T = TypeVar("T")
 
 KeyRange = tuple[float, float]
 """The part of the key space that a segment covers: low (inclusive) and high (exclusive), in [0, 1]."""
@@ -81,6 +84,18 @@ def _range_of(numbers: list[Any]) -> KeyRange | None:
     return float(low), float(high)
 
 
+def _all_of(what: str, given: Iterable[T], kind: type[T]) -> tuple[T, ...]:
+    """Return some values, all of one class.
+
+    :raises ArgumentTypeError: they are something else.
+    """
+    check_several(what, given)
+    found = tuple(given)
+    for each in found:
+        check_type(f"each of {what}", each, kind)
+    return found
+
+
 def _check_range(what: str, key_range: KeyRange | None) -> None:
     if key_range is not None and not 0.0 <= key_range[0] <= key_range[1] <= 1.0:
         raise InvalidArgumentError(
@@ -104,7 +119,7 @@ class EventPointer:
     :param segment: full name of the segment.
     :param start_offset: offset of the event's header in bytes.
     :param length: length of the event in bytes, including its 8 bytes of header.
-    :raises InvalidArgumentError: a number is negative, or too large for the format.
+    :raises InvalidArgumentError: a number is negative, not whole, or too large for the format.
     """
 
     segment: str
@@ -112,10 +127,15 @@ class EventPointer:
     length: int
 
     def __post_init__(self) -> None:
-        if not (0 <= self.start_offset <= _INT64_MAX and 0 <= self.length <= 0x7FFFFFFF):
+        check_type("the segment of an event pointer", self.segment, str)
+        try:
+            fits = 0 <= index(self.start_offset) <= _INT64_MAX and 0 <= index(self.length) <= 0x7FFFFFFF
+        except TypeError:
+            fits = False
+        if not fits:
             raise InvalidArgumentError(
-                f"event pointer: length {self.length} or offset {self.start_offset} in {self.segment} is "
-                "out of range"
+                f"event pointer: length {shown(self.length)} or offset {shown(self.start_offset)} in "
+                f"{self.segment} is not a whole number, or out of range"
             )
 
     def to_text(self) -> str:
@@ -145,7 +165,7 @@ class OwnedSegment:
     :param segment: full name of the segment.
     :param offset: offset in bytes; -1 (or any negative number) if the segment was read to its end.
     :param key_range: the segment's part of the key space; None if unknown.
-    :raises InvalidArgumentError: the key range is not between 0.0 and 1.0.
+    :raises InvalidArgumentError: the key range is not between 0.0 and 1.0, or the offset is not an int64.
     """
 
     segment: str
@@ -153,8 +173,9 @@ class OwnedSegment:
     key_range: KeyRange | None = None
 
     def __post_init__(self) -> None:
+        check_type("the segment of a position", self.segment, str)
         _check_range(self.segment, self.key_range)
-        if self.offset < 0:
+        if check_count(f"position in {self.segment}: offset", self.offset, _INT64_MIN) < 0:
             object.__setattr__(self, "offset", SEGMENT_READ)
 
     @property
@@ -186,7 +207,8 @@ class Position:
     owned: tuple[OwnedSegment, ...]
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.owned, key=lambda each: each.segment))
+        owned = _all_of("the segments of a position", self.owned, OwnedSegment)
+        ordered = tuple(sorted(owned, key=lambda each: each.segment))
         for one, other in pairwise(ordered):
             if one.segment == other.segment:
                 raise InvalidArgumentError(f"the position has segment {one.segment} twice")
@@ -200,6 +222,8 @@ class Position:
         :param ranges: full name of a segment to its key range, for segments whose range is known.
         """
         known = {} if ranges is None else ranges
+        check_type("offsets", offsets, Mapping)
+        check_type("ranges", known, Mapping)
         return cls(tuple(OwnedSegment(name, offset, known.get(name)) for name, offset in offsets.items()))
 
     @property
@@ -259,7 +283,9 @@ class Checkpoint:
     cuts: tuple[StreamCut, ...]
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.cuts, key=lambda cut: cut.stream))
+        check_type("the name of a checkpoint", self.name, str)
+        cuts = _all_of(f"the cuts of checkpoint {self.name!r}", self.cuts, StreamCut)
+        ordered = tuple(sorted(cuts, key=lambda cut: cut.stream))
         for one, other in pairwise(ordered):
             if one.stream == other.stream:
                 raise InvalidArgumentError(f"checkpoint {self.name!r} has stream {one.stream} twice")
@@ -320,9 +346,8 @@ class Watermark:
 
     def __post_init__(self) -> None:
         for time in (self.lower, self.upper):
-            if not _INT64_MIN <= time <= _INT64_MAX:
-                raise InvalidArgumentError(f"watermark: the time {time} does not fit in 64 bits")
-        ordered = tuple(sorted(self.positions))
+            check_count("watermark: a time", time, _INT64_MIN)
+        ordered = tuple(sorted(_all_of("the positions of a watermark", self.positions, WatermarkSegment)))
         for one, other in pairwise(ordered):
             if one.segment_id == other.segment_id:
                 raise InvalidArgumentError(f"the watermark has segment {one.segment_id} twice")
@@ -331,8 +356,7 @@ class Watermark:
     @classmethod
     def of(cls, lower: int, upper: int, positions: Iterable[WatermarkSegment]) -> Self:
         """Create a watermark from any iterable of segments; otherwise as the constructor."""
-        check_several("the positions of a watermark", positions)
-        return cls(lower, upper, tuple(positions))
+        return cls(lower, upper, _all_of("the positions of a watermark", positions, WatermarkSegment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +378,7 @@ class KeyValueVersion:
 
     def __post_init__(self) -> None:
         for value in (self.segment_id, self.version):
-            if not _INT64_MIN <= value <= _INT64_MAX:
-                raise InvalidArgumentError(f"table version: {value} does not fit in 64 bits")
+            check_count("table version: a number", value, _INT64_MIN)
 
     def to_text(self) -> str:
         """Return ``segmentId:version``, as Java's ``Version.toString()`` does."""

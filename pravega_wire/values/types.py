@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
-from pravega_wire.support.checks import check_count, check_text, shown
+from pravega_wire.support.checks import INT32_MAX, check_count, check_text, check_type, shown
 from pravega_wire.values.naming import (
     epoch_of,
     number_of,
@@ -135,6 +135,13 @@ class StreamCut:
     def __init__(self, stream: ScopedStream, positions: Mapping[int, int]) -> None:
         if not isinstance(stream, ScopedStream):
             raise InvalidStreamCutError(f"the stream of a stream cut must be a ScopedStream, not {stream!r}")
+        if not isinstance(positions, Mapping):
+            raise InvalidStreamCutError(
+                f"stream cut of {stream}: the positions must map segment ids to offsets, and are "
+                f"{shown(positions)}",
+                scope=stream.scope,
+                stream=stream.name,
+            )
         try:
             positions = {index(segment): index(offset) for segment, offset in positions.items()}
         except TypeError:
@@ -187,6 +194,7 @@ class StreamCut:
         :returns: how this cut relates to ``other``: ``BEFORE`` means that this one is earlier.
         :raises InvalidStreamCutError: the cuts belong to different streams.
         """
+        check_type("the other stream cut", other, StreamCut)
         if self.stream != other.stream:
             raise InvalidStreamCutError(
                 f"cannot compare a stream cut of {self.stream} with one of {other.stream}",
@@ -336,11 +344,18 @@ class Revision:
     :param segment: full name of the stream's segment.
     :param offset: offset in bytes.
     :param event_at_offset: index of an update in a record with several updates.
+    :raises InvalidArgumentError: a number is negative, not whole, or too large for the format.
     """
 
     segment: str
     offset: int
     event_at_offset: int = 0
+
+    def __post_init__(self) -> None:
+        check_type("the segment of a revision", self.segment, str)
+        # To a store, an offset of -1 is no condition at all.
+        check_count(f"revision of {self.segment}: offset", self.offset, 0)
+        check_count(f"revision of {self.segment}: event_at_offset", self.event_at_offset, 0, INT32_MAX)
 
     def to_text(self) -> str:
         """Return ``segment:offset:index``, as Java's ``Revision.toString()`` does."""
@@ -359,9 +374,13 @@ class Revision:
         return cls(match["segment"], int(match["offset"]), int(match["index"]))
 
     def __lt__(self, other: Revision) -> bool:
+        if not isinstance(other, Revision):
+            return NotImplemented
         return (self.offset, self.event_at_offset) < (other.offset, other.event_at_offset)
 
     def __le__(self, other: Revision) -> bool:
+        if not isinstance(other, Revision):
+            return NotImplemented
         return (self.offset, self.event_at_offset) <= (other.offset, other.event_at_offset)
 
 

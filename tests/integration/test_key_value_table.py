@@ -483,11 +483,13 @@ async def test_serializers(config: PravegaConfig) -> None:
         assert [(each.key, each.value) async for each in table.entries()] == [
             (("abc", "é"), {"n": [1, None]})
         ]
-        # A serializer that has no object for no bytes, in a table that has no secondary keys.
+        # There is nothing to serialize in a table that has no secondary keys.
         await client.create_key_value_table("flat", PLAIN)
-        flat = await client.key_value_table(
-            "flat", JsonSerializer(), primary_keys=JsonSerializer(), secondary_keys=JsonSerializer()
-        )
+        with pytest.raises(InvalidArgumentError, match=r"table .*/flat has no secondary keys"):
+            await client.key_value_table(
+                "flat", JsonSerializer(), primary_keys=JsonSerializer(), secondary_keys=JsonSerializer()
+            )
+        flat = await client.key_value_table("flat", JsonSerializer(), primary_keys=JsonSerializer())
         await flat.put(1234, [5])
         assert value_of(await flat.get(1234)) == [5]
         assert [key async for key in flat.keys()] == [TableKey(1234, b"")]  # noqa: SIM118

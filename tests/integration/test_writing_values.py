@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pravega_wire import EventWriter, PravegaConfig, StreamFollower, aio, open_client, sync
-from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, EncodeError, InvalidArgumentError
 from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Utf8Serializer
 
 NUMBERS = FunctionSerializer[int](lambda number: b"%d" % number, int)
@@ -94,7 +94,7 @@ async def test_what_a_serializer_must_be(config: PravegaConfig) -> None:
             with pytest.raises(ArgumentTypeError, match="serializer"):
                 await client.begin_transaction("s", serializer=wrong)  # type: ignore[call-overload]
         async with client.event_writer("s", serializer=FunctionSerializer(str, int)) as writer:  # type: ignore[arg-type]
-            with pytest.raises(InvalidArgumentError, match="must be bytes, not str"):
+            with pytest.raises(EncodeError, match=r"/s: an event must .* its serializer returned str"):
                 await writer.write_event(1)
         async with client.event_writer("s", serializer=failing()) as writer:
             with pytest.raises(RuntimeError, match="StopIteration"):

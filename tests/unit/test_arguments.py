@@ -31,8 +31,11 @@ from pravega_wire import (
     ScalingPolicy,
     ScopedStream,
     SegmentRange,
+    StateFormat,
     StreamConfiguration,
     StreamCut,
+    StreamLayout,
+    VersionedSerializer,
     Watermark,
     WatermarkAssigner,
     aio,
@@ -41,18 +44,21 @@ from pravega_wire import (
 )
 from pravega_wire.archive import Manifest
 from pravega_wire.cli.work.points import parse_point
-from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, EncodeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
-from pravega_wire.schemas.debezium import latest_rows
-from pravega_wire.serializers import BytesSerializer, Utf8Serializer
+from pravega_wire.schemas.debezium import RowSerializer, latest_rows
+from pravega_wire.serializers import BytesSerializer, FunctionSerializer, Utf8Serializer
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths
 from pravega_wire.support.checks import check_text
+from pravega_wire.transport.pool import ConnectionPool
+from pravega_wire.values.cuts import LayoutSegment
 from spark_adapter.options.read import columns_of, decode_ranges
 from spark_adapter.schemas import ChangeRows
 
 S = ScopedStream("s", "t")
 CUT = StreamCut(S, {0: 5})
+LAYOUT = StreamLayout(S, (LayoutSegment(0, 0.0, 1.0, 9),))
 NAN, INF = float("nan"), float("inf")
 HUGE_NUMBERS: tuple[object, ...] = (10**400, 10**5000)
 """Numbers that are too large for a float; Python does not even write out the second one."""
@@ -267,6 +273,48 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         "s/t: serializer must be a serializer",
         (5, "utf8"),
     ),
+    "address map": (
+        lambda c, v: open_client(c.config, address_map=v).__aenter__(),
+        "address_map must be a function",
+        ("x", 5, {}),
+    ),
+    "scope to delete": (lambda c, v: c.delete_scope(v), "scope must be a non-empty string", (None, 5, "")),
+    "scope": (lambda c, v: c.scope_exists(v), "scope must be a non-empty string", (None, 5, "")),
+    "cut to truncate at": (
+        lambda c, v: c.truncate_stream("t", v),
+        "cut must be of the class StreamCut",
+        (None, "", "earliest", "latest", CUT.to_text(), 5),
+    ),
+    "pointer": (
+        lambda c, v: c.fetch_event(v),
+        "pointer must be of the class EventPointer",
+        (None, 5, "s/t/0.#epoch.0:0-9"),
+    ),
+    "range to read": (lambda c, v: c.read_range(v), "segment_range must be", (None, 5, "s/t")),
+    "range to divide": (lambda c, v: c.split_range(v, 9), "segment_range must be", (None, 5, "s/t")),
+    "range to search": (lambda c, v: c.boundary_index(v), "segment_range must be", (None, 5, "s/t")),
+    "range to sum up": (lambda c, v: c.range_crc32(v), "segment_range must be", (None, 5, "s/t")),
+    "each range": (lambda c, v: c.read_ranges([v]), "each of ranges must be", (None, 5, "s/t")),
+    "known boundaries": (
+        lambda c, v: c.boundary_index(SegmentRange(S, 0, 0, 9), known=v),
+        "known must be of the class BoundaryIndex",
+        (5, "x"),
+    ),
+    "each that is asked": (
+        lambda c, v: c.leading_parts([v]),
+        "asked",
+        (None, 5, (SegmentRange(S, 0, 0, 9), 5), (5, None, None)),
+    ),
+    "table": (
+        lambda c, v: c.create_key_value_table("t", v),
+        "key-value table s/t: config must be",
+        (None, 5, {}),
+    ),
+    "format of a state": (
+        lambda c, v: c.state_synchronizer("t", v),
+        "state on t: initial_serializer of the format must be a serializer",
+        (None, 5, BytesSerializer()),
+    ),
     "sole_writer": (lambda c, v: c.key_value_table("t", sole_writer=v), "sole_writer", ("false", 0, None)),
 }
 
@@ -410,6 +458,62 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     ),
     "props": (lambda v: PravegaConfig.from_defaults(props=v), "^props must map", ("x", 5, ["x"])),
     "env": (lambda v: PravegaConfig.from_defaults(env=v), "^env must map", ("x", 5, ["x"])),
+    "cut positions": (
+        lambda v: StreamCut(S, v),
+        "stream cut of s/t: the positions must map",
+        (None, 5, "x", [(0, 1)]),
+    ),
+    "cut to compare": (CUT.compare, "the other stream cut must be", (None, 5, "earliest")),
+    "cut to compare in a layout": (
+        lambda v: LAYOUT.compare(CUT, v),
+        "a cut for the layout of s/t must be",
+        (None, 5, "earliest"),
+    ),
+    "cut to check": (LAYOUT.check, "a cut for the layout of s/t must be", (None, 5, "earliest")),
+    "cut to join": (LAYOUT.join, "a cut for the layout of s/t must be", (None, 5, "earliest")),
+    "segment of a layout": (LAYOUT.segment, "segment_id", (None, "0", 1.5, True, -1)),
+    "position": (Position, "the segments of a position", (None, 5, "x", [5])),
+    "offsets": (Position.of, "^offsets must be", (None, 5, "x", [5])),
+    "offset": (lambda v: Position.of({"s/t/0.#epoch.0": v}), "offset", (None, "0", 1.5, True, 2**63)),
+    "ranges of a position": (lambda v: Position.of({}, v), "^ranges must be", (5, "x", [5])),
+    "checkpoint": (lambda v: Checkpoint("x", v), "the cuts of checkpoint 'x'", (None, 5, "x", [5])),
+    "name of a checkpoint": (lambda v: Checkpoint(v, ()), "the name of a checkpoint", (None, 5)),
+    "time of a watermark": (lambda v: Watermark(v, 1, ()), "watermark: a time", (None, "1", 1.5, 2**63)),
+    "positions of a watermark": (
+        lambda v: Watermark(0, 1, v),
+        "the positions of a watermark",
+        (None, 5, "x", [5]),
+    ),
+    "segment of a pointer": (lambda v: EventPointer(v, 0, 9), "the segment of an event pointer", (None, 5)),
+    "offset of a pointer": (lambda v: EventPointer("s", v, 9), "event pointer: .* offset", (None, 1.5, -1)),
+    "length of a pointer": (lambda v: EventPointer("s", 0, v), "event pointer: length", (None, "9", 2**31)),
+    "version": (lambda v: KeyValueVersion(v, 0), "table version", (None, "1", 1.5, 2**63, -(2**63) - 1)),
+    "version in a segment": (lambda v: KeyValueVersion(0, v), "table version", (None, "1", 1.5, 2**63)),
+    "segment of a revision": (lambda v: Revision(v, 0), "the segment of a revision", (None, 5)),
+    "offset of a revision": (
+        lambda v: Revision("s", v),
+        "revision of s: offset",
+        (None, "0", 1.5, True, -1, 2**63, *HUGE_NUMBERS),
+    ),
+    "index of a revision": (
+        lambda v: Revision("s", 0, v),
+        "revision of s: event_at_offset",
+        (None, "0", 1.5, True, -1, 2**31),
+    ),
+    "text of a revision": (Revision.from_text, "revision of s", ("s:-1:0", f"s:{2**63}:0", "s:0:-1")),
+    "unhashable tags": (lambda v: StreamConfiguration(tags=v), "a tag", ([[1]], [{}])),
+    "function to bytes": (lambda v: FunctionSerializer(v, bytes), "^to_bytes", (None, 5, "x")),
+    "function from bytes": (lambda v: FunctionSerializer(bytes, v), "^from_bytes", (None, 5, "x")),
+    "states": (lambda v: StateFormat(v, BytesSerializer(), max), "^serializer must be", (None, 5)),
+    "updates": (lambda v: StateFormat(BytesSerializer(), v, max), "^updates must be", (None, 5)),
+    "step": (lambda v: StateFormat(BytesSerializer(), BytesSerializer(), v), "^step must be", (None, 5)),
+    "name of a column": (lambda v: RowSerializer({v: "int32"}), "the name of a column", (None, 5)),
+    "class of a record": (lambda v: VersionedSerializer(v, []), "cls must be a dataclass", (None, int, CUT)),
+    "revisions of a record": (
+        lambda v: VersionedSerializer(SegmentRange, v),
+        "SegmentRange",
+        (None, 5, "x", [5], ["x"], [[5]], [[["a"]]], [["ab"]], [[("a", 5)]], [[("a", "int64", 5)]]),
+    ),
     "fixed count": (FixedCount, "count", COUNTS),
     "ingest segments": (
         lambda v: FileIngester(None, "s/a", "s/b", segments=v),  # type: ignore[arg-type]  # not used
@@ -549,6 +653,45 @@ def test_a_blocking_client_refuses_limits_that_are_none() -> None:
             with pytest.raises(InvalidArgumentError, match="timeout must be a number of seconds"):
                 client.list_scopes(timeout=cast("Any", value))
                 raise AssertionError("it was taken")
+
+
+def test_revisions_are_compared_with_revisions_only() -> None:
+    assert Revision("s", 1) < Revision("s", 2) <= Revision("s", 2)
+    for other in (None, 5, "s:1:0"):
+        with pytest.raises(TypeError, match="not supported between"):
+            Revision("s", 1) < cast("Any", other)  # noqa: B015
+        with pytest.raises(TypeError, match="not supported between"):
+            Revision("s", 1) <= cast("Any", other)  # noqa: B015
+
+
+@pytest.mark.parametrize("found", [None, "host:1", ("host",), ("host", "1"), 5])
+async def test_an_address_map_returns_an_address(found: Any) -> None:
+    async with trio.open_nursery() as nursery:
+        pool = ConnectionPool(nursery, address_map=lambda host, port: found)
+        with pytest.raises(ArgumentTypeError, match="address_map must return a host and a port for a:1, not"):
+            pool.address(("a", 1))
+        pool.close()
+
+
+@pytest.mark.parametrize("result", [5, None, "text"])
+async def test_what_a_serializer_returns_must_be_bytes(result: Any) -> None:
+    serializer: FunctionSerializer[Any] = FunctionSerializer(lambda _: result, bytes)
+    message = f"stream (s/)?t: an event must be serialized to bytes, .* returned {type(result).__name__}$"
+
+    async with open_client("tcp://127.0.0.1:1", scope="s") as client:
+        resumable = client.resumable_writer("t", uuid4(), serializer=serializer)
+        for writer in (client.event_writer("t", serializer=serializer), resumable):
+            with pytest.raises(EncodeError, match=message):
+                await writer.write_event("x", "key")
+            with pytest.raises(EncodeError, match=message):
+                await writer.write_batch(["x"], "key")
+
+    def blocking() -> None:
+        with sync.open_client("tcp://127.0.0.1:1", scope="s") as client:
+            with pytest.raises(EncodeError, match=message):
+                client.event_writer("t", serializer=serializer).write_event("x", "key")
+
+    await trio.to_thread.run_sync(blocking)
 
 
 def test_whole_numbers_of_other_kinds_are_taken() -> None:

@@ -572,6 +572,9 @@ def test_files_in_the_order_of_their_names(tmp_path: Path) -> None:
         list_files(tmp_path / "nowhere")
     with pytest.raises(InvalidArgumentError, match="pattern '/x'"):
         list_files(tmp_path, "/x")
+    for leaving in ("../*", "a/../../*", str(tmp_path / "*")):
+        with pytest.raises(InvalidArgumentError, match=r"pattern .* leaves the folder: it must be relative"):
+            list_files(tmp_path / "a", leaving)
     with pytest.raises(InvalidArgumentError, match="pattern ''"):
         list_files(tmp_path, "")
 
