@@ -17,6 +17,7 @@ from pravega_wire.errors import (
     ScopeNotFoundError,
     SegmentTruncatedError,
     StreamNotFoundError,
+    StreamSealedError,
 )
 from pravega_wire.sync import PravegaClient, RevisionedStream
 from spark_adapter.exactly_once.ledger import (
@@ -80,6 +81,12 @@ def open_ledger(
         raise InvalidArgumentError(
             f"the ledger of {key} cannot be {ledger}: {error}; correct ledger_stream"
         ) from error
+    except StreamSealedError as error:
+        raise InvalidArgumentError(
+            f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
+            f"ledger_stream. If batch {batch} is not the first, check first whether {key.stream} already has "
+            f"its rows (the sealed ledger can still be read), and set new_ledger=True"
+        ) from error
     except StreamNotFoundError as error:
         if batch > 0 and not new_ledger and not client.stream_exists(ledger):
             raise InvalidArgumentError(
@@ -96,14 +103,7 @@ def open_ledger(
             "correct ledger_stream, or create the scope",
             scope=ledger.scope,
         ) from error
-    try:
-        return client.revisioned_stream(ledger)
-    except StreamNotFoundError as error:
-        raise InvalidArgumentError(
-            f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
-            f"ledger_stream. If batch {batch} is not the first, check first whether {key.stream} already has "
-            f"its rows (the sealed ledger can still be read), and set new_ledger=True"
-        ) from error
+    return client.revisioned_stream(ledger)
 
 
 def is_open_since(revisioned: Revisioned, since: Any, key: SinkKey, txn_id: UUID) -> bool:

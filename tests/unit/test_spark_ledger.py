@@ -34,6 +34,7 @@ from pravega_wire.errors import (
     ScopeNotFoundError,
     SegmentTruncatedError,
     StreamNotFoundError,
+    StreamSealedError,
     TlsError,
     TransactionAbortedError,
     TransactionError,
@@ -1464,7 +1465,9 @@ class LedgerClient:
         self._created_meanwhile = created_meanwhile
 
     def revisioned_stream(self, stream: ScopedStream) -> object:
-        usable = self.exists and not self.sealed
+        if self.sealed:
+            raise StreamSealedError("sealed", scope=stream.scope, stream=stream.name)
+        usable = self.exists
         self.exists = self.exists or self._created_meanwhile
         if not usable:
             raise StreamNotFoundError("not found", scope=stream.scope, stream=stream.name)
