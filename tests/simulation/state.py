@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import count
 from typing import ClassVar, TypedDict, cast
-from zlib import crc32
 
 import trio
 
@@ -343,22 +342,20 @@ STATE = "state"
 
 
 class SharedState(TypedDict):
-    """A counter and a map.
+    """A list and a map.
 
     :ivar by: who has initialized it.
-    :ivar count: number of updates.
-    :ivar chain: checksum of the updates, in their order.
+    :ivar updates: the number of each update, and the length of the list for which it was generated, if any.
     :ivar keys: for each key, the update that came last.
     """
 
     by: str
-    count: int
-    chain: int
+    updates: list[tuple[int, int | None]]
     keys: dict[str, int]
 
 
 _Update = tuple[int, int | None, str]
-"""The number of an update, the count of the state that it was generated for if there is one, and its key."""
+"""An update: its number, how many are in the state that it was generated for if there is one, and its key."""
 
 
 class Synchronizers(Sharing):
@@ -369,14 +366,13 @@ class Synchronizers(Sharing):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.updates = count(1)
-        # The updates in the order in which the first process has applied them, and the checksums after them.
+        # The updates in the order in which the first process has had them.
         self.order: list[int] = []
-        self.chains = [0]
         self.places: dict[int, int] = {}
         self.seen = 0
         self.by: str | None = None
         # Updates that were acknowledged; and of states that were fetched: how many of these there were
-        # before, and the count.
+        # before, and the number of updates.
         self.acknowledged: list[int] = []
         self.fetched: list[tuple[int, int]] = []
         self.format: StateFormat[SharedState, _Update] = StateFormat(
@@ -386,21 +382,11 @@ class Synchronizers(Sharing):
     async def prepare(self, client: PravegaClient) -> None:
         await client.create_stream(STATE)
 
-    def step(self, state: SharedState, update: _Update) -> SharedState:
+    @staticmethod
+    def step(state: SharedState, update: _Update) -> SharedState:
         number, base, key = update
-        place = state["count"]
-        if base not in (None, place):
-            self.world.problem(f"update {number} was made for state {base}, and is applied to {place}")
-        if place == len(self.order):
-            if number in self.places:
-                self.world.problem(f"update {number} is stored twice, at {self.places[number]} and {place}")
-            self.places[number] = place
-            self.order.append(number)
-            self.chains.append(crc32(b"%d" % number, self.chains[-1]))
-        elif self.order[place] != number:
-            self.world.problem(f"update {number} comes after {place} others; {self.order[place]} did before")
-        chain = crc32(b"%d" % number, state["chain"])
-        return {**state, "count": place + 1, "chain": chain, "keys": {**state["keys"], key: number}}
+        updates = [*state["updates"], (number, base)]
+        return {**state, "updates": updates, "keys": {**state["keys"], key: number}}
 
     @staticmethod
     def limited(process: Process, what: str) -> AbstractAsyncContextManager[None]:
@@ -412,11 +398,20 @@ class Synchronizers(Sharing):
         if self.by not in (None, state["by"]):
             raise Failure(f"{state['by']} has initialized the state, which {self.by} had")
         self.by = state["by"]
-        if state["count"] >= len(self.chains) or self.chains[state["count"]] != state["chain"]:
-            raise Failure(
-                f"a state of {state['count']} updates does not contain those that others have applied"
-            )
-        self.seen = max(self.seen, state["count"])
+        for place, (number, base) in enumerate(state["updates"]):
+            if place < len(self.order):
+                if self.order[place] != number:
+                    raise Failure(
+                        f"update {number} comes after {place} others; {self.order[place]} did before"
+                    )
+                continue
+            if base not in (None, place):
+                raise Failure(f"update {number} was made for state {base}, and is applied to {place}")
+            if number in self.places:
+                raise Failure(f"update {number} is stored twice, at {self.places[number]} and {place}")
+            self.places[number] = place
+            self.order.append(number)
+        self.seen = max(self.seen, len(state["updates"]))
 
     async def live(self, process: Process) -> None:
         rng = process.random
@@ -440,7 +435,7 @@ class Synchronizers(Sharing):
     async def initialize(self, process: Process, synchronizer: _Synchronizer) -> None:
         by = f"{process.name} {next(self.numbers)}"
         async with self.limited(process, "initializing"):
-            made = await synchronizer.initialize({"by": by, "count": 0, "chain": 0, "keys": {}})
+            made = await synchronizer.initialize({"by": by, "updates": [], "keys": {}})
         state = synchronizer.state
         assert state is not None
         if made and state["by"] != by:
@@ -472,11 +467,15 @@ class Synchronizers(Sharing):
                 self.saw(state)
         elif kind < 19:
             async with self.limited(process, "compacting"):
-                await synchronizer.compact(lambda state: state)
+                await synchronizer.compact(self.summarized)
         else:
             async with limited_to(process, "asking for the size"):
                 if await synchronizer.bytes_since_compaction() <= 0:
                     raise Failure("there is nothing in the stream")
+
+    def summarized(self, state: SharedState) -> SharedState:
+        self.saw(state)
+        return state
 
     async def fetch(self, process: Process, synchronizer: _Synchronizer) -> None:
         least, before = self.seen, len(self.acknowledged)
@@ -484,9 +483,10 @@ class Synchronizers(Sharing):
             state = await synchronizer.fetch_updates()
         assert state is not None
         self.saw(state)
-        if state["count"] < least:
-            raise Failure(f"a state of {state['count']} updates was fetched after one of {least}")
-        self.fetched.append((before, state["count"]))
+        found = len(state["updates"])
+        if found < least:
+            raise Failure(f"a state of {found} updates was fetched after one of {least}")
+        self.fetched.append((before, found))
 
     async def update(self, process: Process, synchronizer: _Synchronizer) -> None:
         rng = process.random
@@ -494,8 +494,10 @@ class Synchronizers(Sharing):
         least, made = self.seen, list[_Update]()
 
         def generate(state: SharedState) -> list[_Update] | None:
+            self.saw(state)
             # Of those that were generated for an older state, none is stored.
-            made[:] = [(next(self.updates), state["count"] + each, key) for each in range(several)]
+            base = len(state["updates"])
+            made[:] = [(next(self.updates), base + each, key) for each in range(several)]
             return None if refuses else made
 
         async with self.limited(process, "an update"):
@@ -505,7 +507,7 @@ class Synchronizers(Sharing):
             return
         for number, base, _ in made:
             place = self.places.get(number)
-            if place is None or place != base or place >= state["count"]:
+            if place is None or place != base or place >= len(state["updates"]):
                 raise Failure(f"update {number} was acknowledged, and is not in the state: {place}")
             if place < least:
                 raise Failure(f"update {number} is number {place}, although {least} had been seen before")
@@ -519,8 +521,8 @@ class Synchronizers(Sharing):
                 raise Failure("the state is lost")
             return
         self.saw(state)
-        if state["count"] != len(self.order):
-            raise Failure(f"{len(self.order)} updates were applied, and {state['count']} are there")
+        if len(state["updates"]) != len(self.order):
+            raise Failure(f"{len(self.order)} updates were applied, and {len(state['updates'])} are there")
         lost = [number for number in self.acknowledged if number not in self.places]
         if lost:
             raise Failure(f"acknowledged and lost: {lost}")
