@@ -19,9 +19,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from os.path import normpath
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "dump_identity",
     "load_identity",
     "local_entry",
+    "local_path",
+    "location_parts",
     "newest_entry",
     "planned_batch",
 ]
@@ -180,10 +182,24 @@ def newest_entry(location: str | None) -> int | None:
 
 def local_path(location: str | None) -> Path | None:
     """Return a checkpoint's location as a path; None if it is not in a file system of this machine."""
-    parts = urlsplit(location or "")
-    if parts.scheme not in ("", "file") or not parts.path or parts.netloc not in ("", "localhost"):
-        return None
-    return Path(unquote(parts.path) if parts.scheme else location or "")
+    scheme, authority, path = location_parts(location or "")
+    return Path(path) if location and scheme in ("", "file") and not authority else None
+
+
+def location_parts(location: str) -> tuple[str, str, str]:
+    """Return scheme, authority and path of a location, as Hadoop's ``Path`` takes it apart.
+
+    It is not a URI: ``%``, ``#`` and ``?`` stand for themselves. Dots are taken out of the path without
+    looking at links.
+    """
+    scheme = authority = ""
+    colon, slash = location.find(":"), location.find("/")
+    if colon != -1 and (slash == -1 or colon < slash):
+        scheme, location = location[:colon].lower(), location[colon + 1 :]
+    if location.startswith("//") and len(location) > 2:
+        authority, root, path = location[2:].partition("/")
+        location = root + path.lstrip("/")
+    return scheme, authority, normpath(location) if location else ""
 
 
 def _hash(text: str) -> str:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Self, cast
-from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
@@ -30,7 +29,7 @@ from pravega_wire.support.checks import check_callable, check_count, check_flag,
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchCommitter, BatchReport
-from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
+from spark_adapter.exactly_once.identity import PlannedBatch, location_parts, planned_batch
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey
 from spark_adapter.options.read import quoted
@@ -667,13 +666,13 @@ def is_random_below(root: str, default: str) -> bool:
     :param root: path of the checkpoint, as Spark resolved it.
     :param default: the default location as configured, perhaps without a scheme.
     """
-    parent, _, last = urlsplit(root).path.rstrip("/").rpartition("/")
+    parent, _, last = location_parts(root)[2].rpartition("/")
     try:
         if str(UUID(last)) != last.lower():
             return False
     except ValueError:
         return False
-    above = urlsplit(default).path.rstrip("/")
+    above = location_parts(default)[2].rstrip("/")
     return parent == above if above.startswith("/") or not above else parent.endswith("/" + above)
 
 

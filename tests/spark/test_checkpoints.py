@@ -16,9 +16,11 @@ from pyspark.sql import functions as F
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient
 from spark_adapter import ForeachBatchSink, register
+from spark_adapter.exactly_once.identity import local_entry, local_path, newest_entry
 from spark_adapter.exactly_once.ledger import Done
 from spark_adapter.options.read import config_options
-from tests.spark.helpers import ledger_records, read_all, rows_of
+from spark_adapter.writing import foreach_batch
+from tests.spark.helpers import files_of, ledger_records, read_all, rows_of
 
 OLDER = r"checkpoint is older than what was written"
 
@@ -298,3 +300,31 @@ def test_a_query_without_a_readable_checkpoint_is_compared_by_its_rows(
     query.add(2)
     assert "400 with" in refused(query.run)
     assert query.stored() == events(0, 1)
+
+
+def test_spark_and_the_sinks_agree_where_a_checkpoint_is(spark: SparkSession, tmp_path: Path) -> None:
+    source = files_of(spark, tmp_path / "files", 1)
+    found = []
+
+    def look(frame: DataFrame, number: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        planned = foreach_batch._planned(frame.sparkSession, query, number)
+        found.append((planned, local_entry(location, number)))
+
+    for number, name in enumerate(["a b", "a%20b", "a#b", "a?b", "a+b", "a\u00fc", "a:b", "no/../c/."]):
+        place = f"{tmp_path}/{number}"
+        spelt = (
+            f"{place}/{name}",
+            f"file:{place}/{name}",
+            f"FILE://{place}/{name}",
+            f"file:///{place}/{name}/",
+        )
+        location = spelt[number % len(spelt)]
+        query = source.writeStream.foreachBatch(look).option("checkpointLocation", location)
+        query.trigger(availableNow=True).start().awaitTermination()
+        (made,) = (each.parent for each in Path(place).rglob("offsets"))
+        assert {local_path(each) for each in spelt} == {made}
+        assert newest_entry(location) == 0
+    for by_spark, by_path in found:
+        assert by_spark is not None
+        assert by_spark == by_path

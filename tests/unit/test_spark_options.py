@@ -477,6 +477,7 @@ def test_an_address_means_what_it_means_for_open_client(monkeypatch: pytest.Monk
         ("file:/c/name", "/c", False),
         ("file:/c/6f9619ff8b86d011b42d00cf4fc964ff", "/c", False),
         ("file:/c/d/6f9619ff-8b86-d011-b42d-00cf4fc964ff", "/c", False),
+        ("file:/c#d/6f9619ff-8b86-d011-b42d-00cf4fc964ff", "file:////c#d/", True),
     ],
 )
 def test_a_checkpoint_with_a_random_name_is_known(root: str, default: str, random: bool) -> None:
