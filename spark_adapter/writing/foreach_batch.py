@@ -165,8 +165,8 @@ class ForeachBatchSink:
         while the batch is written, so it limits how long the driver may stall, not how long the batch may
         take.
     :param read_after_write: whether a batch counts as done only when readers see it (default True).
-    :param allow_same_stream: let a query write to a stream that it reads. By default its first batch is
-        refused.
+    :param allow_same_stream: let a query write to a stream that it reads. By default its first batch that
+        does is refused.
     :param if_forgotten: what to assume about a transaction that the server has no record of; see
         :class:`~spark_adapter.exactly_once.driver.BatchCommitter`.
     :param on_older_checkpoint: what to do if the ledger has another batch under the number of this one,
@@ -229,7 +229,6 @@ class ForeachBatchSink:
         self._committed_for: tuple[SinkKey, str | None, str] | None = None
         self._held: HeldClient | None = None
         self._session = uuid4()
-        self._checked_for: str | None = None
         self._is_one_of_many = False
         self.last_batch: BatchReport | None = None
 
@@ -268,14 +267,13 @@ class ForeachBatchSink:
             )
 
     def _check_source(self, df: DataFrame, batch_id: int) -> None:
-        """Check, in a query's first batch, that it does not read the stream."""
+        """Check that the query does not read the stream, which may be one that it has only now found."""
         if self._options.allow_same_stream or is_connect(df):
             return
         spark = df.sparkSession
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if query is not None and query != self._checked_for:
+        if query is not None:
             self._options.require_other_stream(_planned(spark, query, batch_id))
-            self._checked_for = query
 
     def _exactly_once(self, df: DataFrame, batch_id: int, plan: PartitionWriter) -> BatchReport:
         spark, options = df.sparkSession, self._options
@@ -622,14 +620,24 @@ def _checkpoint_root(query: Any) -> str | None:
         return None
 
 
+_entries: dict[str, tuple[tuple[str, int], PlannedBatch]] = {}
+# By query: its last run and batch, and the entry.
+
+
 def _planned(spark: SparkSession, query_id: str, batch: int) -> PlannedBatch | None:
     """Return the entry of a batch in a query's checkpoint, in whatever file system; None if it has none.
 
-    The file is read, because Spark's own objects for it differ between versions.
+    The file is read, because Spark's own objects for it differ between versions. It is read once for all
+    sinks of the batch: within a run of the query it does not change.
     """
-    root = _checkpoint_root(_active_query(spark, query_id))
+    active = _active_query(spark, query_id)
+    root = _checkpoint_root(active)
     if root is None:
         return None
+    place = str(active.runId()), batch
+    known = _entries.get(query_id)
+    if known is not None and known[0] == place:
+        return known[1]
     hadoop, jvm = spark._jvm.org.apache.hadoop.fs, spark._jvm
     try:
         system = hadoop.Path(root).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -641,7 +649,10 @@ def _planned(spark: SparkSession, query_id: str, batch: int) -> PlannedBatch | N
             text = str(jvm.org.apache.commons.io.IOUtils.toString(file, "UTF-8"))
         finally:
             file.close()
-        return planned_batch(text, bool(system.exists(hadoop.Path(root, "state"))))
+        planned = planned_batch(text, bool(system.exists(hadoop.Path(root, "state"))))
+        if planned is not None:
+            _entries[query_id] = place, planned
+        return planned
     except Py4JError as error:
         log.warning("the entry of batch %d in checkpoint %s cannot be read: %s", batch, root, error)
         return None

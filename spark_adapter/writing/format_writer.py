@@ -35,7 +35,7 @@ from spark_adapter.clients import HeldClient, client_for
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.exactly_once.driver import BatchReport
 from spark_adapter.exactly_once.election import Attempted, ElectedCommitter, sweep
-from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, newest_entry
+from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, local_path, newest_entry
 from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.options.creating import ensure_stream
@@ -108,7 +108,13 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     newest = newest_entry(checkpoint)
     planned = None if newest is None else local_entry(checkpoint, newest)
     parsed.require_other_stream(planned)
-    plan = replace(_Plan.of(parsed, schema), checkpoint=checkpoint, newest=newest, planned=planned)
+    plan = replace(
+        _Plan.of(parsed, schema),
+        checkpoint=checkpoint,
+        name=given.get("queryname"),
+        newest=newest,
+        planned=planned,
+    )
     found_again = parsed.query is not None or given.keys() & {"checkpointlocation", "queryname"}
     if parsed.mode == "exactly_once" and not found_again:
         # With spark.sql.streaming.checkpointLocation alone, such a query gets a new checkpoint at each start.
@@ -174,6 +180,7 @@ class _Plan:
         crash there.
     :ivar began: time when the write was planned, in ms since 1970 by the driver's clock.
     :ivar checkpoint: location of the streaming query's checkpoint, or None.
+    :ivar name: name of the streaming query, or None.
     :ivar newest: number of the newest entry in it when the write was planned; None if it cannot be read.
     :ivar planned: that entry.
     """
@@ -183,6 +190,7 @@ class _Plan:
     hook: Callable[[str], None] | None = None
     began: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     checkpoint: str | None = None
+    name: str | None = None
     newest: int | None = None
     planned: PlannedBatch | None = None
 
@@ -536,8 +544,15 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
-        """Write one partition, in a task."""
-        return self._plan.write(iterator, self._where)
+        """Write one partition, in a task.
+
+        :raises InvalidArgumentError: the query reads the stream, which the plan could not know.
+        """
+        plan = self._plan
+        if plan.checkpoint is None:
+            plan = replace(plan, planned=_entry_by_name(TaskContext.get(), plan.name))
+            plan.options.require_other_stream(plan.planned)
+        return plan.write(iterator, self._where)
 
     def commit(self, messages: list[Attempt | None], batchId: int) -> None:
         """Make the batch visible. The next run may repeat the last batch of a run."""
@@ -573,6 +588,18 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
             plan.planned if int(batch) == plan.newest else None,
             plan.checkpoint,
         )
+
+
+def _entry_by_name(task: TaskContext, name: str | None) -> PlannedBatch | None:
+    """Return the entry of a task's batch in a checkpoint whose place comes from the session's configuration.
+
+    Spark tells that to tasks only. Those of other machines may not be able to read it.
+    """
+    default = local_path(task.getLocalProperty("spark.sql.streaming.checkpointLocation"))
+    batch = task.getLocalProperty("streaming.sql.batchId")
+    if default is None or batch is None or name is None:
+        return None
+    return local_entry(str(default / name), int(batch))
 
 
 def _run_of(task: TaskContext) -> UUID | None:

@@ -276,6 +276,46 @@ def test_streaming_writes_that_are_refused_and_the_other_semantics(
     assert len(read_all(client, stream)) == 6 * len(rows_of(0))
 
 
+def test_a_query_that_finds_the_stream_that_it_writes(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, tmp_path: Path
+) -> None:
+    register(spark)
+    found = f"found-{uuid4().hex[:12]}"
+    client.create_stream(f"{found}-in", 1)
+
+    def feed() -> None:
+        with client.event_writer(f"{found}-in") as writer:
+            writer.write_events([b"a", b"b"])
+
+    sink = ForeachBatchSink(config, f"{found}-out")
+
+    def write(frame: DataFrame, number: int) -> None:
+        if not client.stream_exists(f"{found}-out"):
+            client.create_stream(f"{found}-out", 1)
+        sink(frame, number)
+
+    source = spark.readStream.format("pravega").options(**config_options(config))
+    source = source.option("stream_pattern", f"{found}-.*").option("start_stream_cut", "earliest").load()
+    writer = source.writeStream.foreachBatch(write).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "found"))
+    feed()
+    writer.start().awaitTermination()
+    feed()
+    with pytest.raises(StreamingQueryException, match=r"the query reads stream .*allow_same_stream=true"):
+        writer.start().awaitTermination()
+    assert len(read_all(client, f"{found}-out")) == 2
+    # By format name, with a checkpoint whose place only the session knows
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        own = spark.readStream.format("pravega").options(**config_options(config))
+        own = own.option("stream", f"{found}-in").load().writeStream.format("pravega")
+        own = own.options(**config_options(config), stream=f"{found}-in").queryName("own")
+        with pytest.raises(PySparkException, match=r"the query reads stream .*allow_same_stream=true"):
+            own.trigger(availableNow=True).start().awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+
 def append(frame: DataFrame, options: dict[str, str], **more: str) -> None:
     """Write a frame."""
     frame.write.format("pravega").options(**{**options, **more}).mode("append").save()

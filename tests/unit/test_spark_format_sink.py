@@ -603,3 +603,33 @@ def test_a_query_does_not_write_to_a_stream_that_it_reads(tmp_path: Path) -> Non
     stream_sink({**given, "allow_same_stream": "true"}, SCHEMA, False)
     # What cannot be read is not known.
     stream_sink({**given, "checkpointLocation": "hdfs://nowhere/place"}, SCHEMA, False)
+
+
+def test_a_task_checks_what_a_query_reads_if_only_the_session_has_the_place_of_its_checkpoint(
+    client: Whole, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offsets = tmp_path / "all#" / "copy" / "offsets"
+    offsets.mkdir(parents=True)
+    properties = {
+        "spark.sql.streaming.checkpointLocation": f"file:{tmp_path}/all#",
+        "streaming.sql.batchId": "7",
+    }
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1, getLocalProperty=properties.get)
+    monkeypatch.setattr(format_writer, "TaskContext", SimpleNamespace(get=lambda: task))
+    given = {"stream": "s/t", "semantic": "at_least_once", "queryName": "copy"}
+    written: list[str] = []
+    monkeypatch.setattr(
+        format_writer._Plan, "_append", lambda self, rows: written.append(self.options.stream.name)
+    )
+
+    def write(reads: str) -> None:
+        (offsets / "7").write_text(f'v1\n{{}}\n{{"v":1,"cuts":{{"s/{reads}":"x"}}}}')
+        stream_sink(given, SCHEMA, False).write(rows_of([b"a"]))
+
+    write("other")
+    with pytest.raises(InvalidArgumentError, match="the query reads stream s/t"):
+        write("t")
+    assert written == ["t"]
+    del properties["spark.sql.streaming.checkpointLocation"]
+    write("t")
+    assert written == ["t", "t"]
