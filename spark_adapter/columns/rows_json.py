@@ -26,7 +26,6 @@ import math
 import struct
 from base64 import b64encode
 from collections.abc import Callable
-from datetime import UTC
 from decimal import Decimal
 from json.encoder import encode_basestring as _quoted
 from typing import Any, TypeAlias
@@ -35,6 +34,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.columns.shape import retyped
 
 __all__ = ["column_to_json", "json_writer", "rows_to_json"]
 
@@ -43,6 +43,8 @@ _Write: TypeAlias = Callable[[Any], str]
 
 def json_writer(kind: pa.DataType) -> _Write:
     """Return a function that converts a non-null value of this type, as ``to_pylist`` returns it, to JSON.
+
+    A time that has a zone must be in UTC.
 
     :raises InvalidArgumentError: the type cannot be written as JSON.
     """
@@ -62,23 +64,49 @@ def json_writer(kind: pa.DataType) -> _Write:
     raise InvalidArgumentError(f"a value of type {kind} cannot be written as JSON; cast it")
 
 
-def rows_to_json(batch: pa.RecordBatch) -> list[bytes]:
-    """Convert each row to a JSON object in UTF-8."""
-    return column_to_json(batch.to_struct_array())
+def rows_to_json(batch: pa.RecordBatch, before: int = 0) -> list[bytes]:
+    """Convert each row to a JSON object in UTF-8; see :func:`column_to_json`."""
+    return column_to_json(batch.to_struct_array(), before)
 
 
-def column_to_json(column: pa.Array) -> list[bytes]:
+def column_to_json(column: pa.Array, before: int = 0) -> list[bytes]:
     """Convert each value to JSON in UTF-8.
 
-    :raises InvalidArgumentError: a value is null, or a time is outside the years 1 to 9999.
+    :param before: number of rows before those of the column, for errors.
+    :raises InvalidArgumentError: a value is null, a time is outside the years 1 to 9999, or a string is not
+        UTF-8.
     """
     write = json_writer(column.type)
     if column.null_count:
         raise InvalidArgumentError("a null cannot be an event; filter out rows with null")
+    # Python does not know all zones of Spark ("GMT+8").
+    in_utc = retyped(column.type, _in_utc)
+    if in_utc != column.type:
+        column = column.cast(in_utc)
     try:
         return [write(value).encode() for value in column.to_pylist()]
     except (OverflowError, ValueError) as error:
-        raise InvalidArgumentError(f"a value cannot be written as JSON: {error}") from error
+        raise InvalidArgumentError(f"{_place(column, before)} cannot be written as JSON: {error}") from error
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp(kind.unit, "UTC") if types.is_timestamp(kind) and kind.tz is not None else kind
+
+
+def _place(column: pa.Array, before: int) -> str:
+    """Return the name of the first value that cannot be a Python object."""
+    for row, value in enumerate(column):
+        try:
+            value.as_py()
+        except (OverflowError, ValueError):
+            where = f"row {before + row}"
+            for name, part in value.items() if types.is_struct(column.type) else ():
+                try:
+                    part.as_py()
+                except (OverflowError, ValueError):
+                    return f"{name!r} of {where}"
+            return where
+    return "a value"
 
 
 def _object(fields: list[pa.Field]) -> _Write:
@@ -132,10 +160,8 @@ def _decimal(value: Decimal) -> str:
 
 
 def _timestamp(value: Any) -> str:
-    if value.tzinfo is None:
-        return f'"{value.isoformat(timespec="microseconds")}"'
-    text = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
-    return f'"{text}Z"'
+    text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+    return f'"{text}"' if value.tzinfo is None else f'"{text}Z"'
 
 
 _SIMPLE: list[tuple[Callable[[pa.DataType], bool], _Write]] = [

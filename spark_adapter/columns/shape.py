@@ -45,6 +45,7 @@ __all__ = [
     "map_with_keys",
     "moment_of",
     "record",
+    "retyped",
     "values",
 ]
 
@@ -340,7 +341,16 @@ def values(given: pa.Array, shape: Shape, failed: Callable[[int, EncodeError], N
         _check(given.type, shape)
     except Wrong as error:
         raise EncodeError(f"the column does not fit the schema: {error}") from None
-    found: list[Any] = given.cast(_stored(given.type)).to_pylist()
+    stored = given.cast(retyped(given.type, _stored))
+    try:
+        found: list[Any] = stored.to_pylist()
+    except UnicodeDecodeError:
+        for position in range(len(stored)):
+            try:
+                stored[position].as_py()
+            except UnicodeDecodeError as error:
+                failed(position, EncodeError(f"a string is not UTF-8: {error}"))
+        raise
     for position, value in enumerate(found):
         if value is None:
             continue
@@ -352,24 +362,31 @@ def values(given: pa.Array, shape: Shape, failed: Callable[[int, EncodeError], N
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """Return the type with the numbers that are stored instead of dates and times.
+    """Return the type of the number that is stored instead of a date or time.
 
     As Python objects these would end at the year 9999.
     """
     if types.is_timestamp(kind) or types.is_duration(kind):
         return pa.int64()
-    if types.is_date32(kind):
-        return pa.int32()
+    return pa.int32() if types.is_date32(kind) else kind
+
+
+def retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type whose parts, or which itself, are what ``leaf`` makes of them.
+
+    :param leaf: called with each type that has no parts.
+    """
     if types.is_struct(kind):
-        return pa.struct([field.with_type(_stored(field.type)) for field in _fields(kind)])
+        return pa.struct([field.with_type(retyped(field.type, leaf)) for field in _fields(kind)])
     if types.is_map(kind):
         return pa.map_(
-            kind.key_field.with_type(_stored(kind.key_type)),
-            kind.item_field.with_type(_stored(kind.item_type)),
+            kind.key_field.with_type(retyped(kind.key_type, leaf)),
+            kind.item_field.with_type(retyped(kind.item_type, leaf)),
         )
-    if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
-    return kind
+    if types.is_list(kind) or types.is_large_list(kind):
+        made = pa.list_ if types.is_list(kind) else pa.large_list
+        return made(kind.value_field.with_type(retyped(kind.value_type, leaf)))
+    return leaf(kind)
 
 
 def _fields(kind: pa.DataType) -> list[pa.Field]:

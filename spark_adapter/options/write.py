@@ -383,10 +383,12 @@ class Columns:
 
         Empty batches are left out.
         """
+        before = 0
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            arrays = [self._events(batch)]
+            arrays = [self._events(batch, before)]
+            before += batch.num_rows
             names = [EVENT]
             if self.key is not None:
                 arrays.append(batch.column(self.key))
@@ -396,22 +398,24 @@ class Columns:
                 names.append(TIME)
             yield pa.RecordBatch.from_arrays(arrays, names)
 
-    def _events(self, batch: pa.RecordBatch) -> pa.Array:
+    def _events(self, batch: pa.RecordBatch, before: int) -> pa.Array:
         if self.value_format != "json":
             return batch.column(self.event)
         if self.event is None:
-            return pa.array(rows_to_json(batch), pa.binary())
+            return pa.array(rows_to_json(batch, before), pa.binary())
         try:
-            return pa.array(column_to_json(batch.column(self.event)), pa.binary())
+            return pa.array(column_to_json(batch.column(self.event), before), pa.binary())
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"column {self.event!r}: {error}") from error
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type):
-        # The cast alone rounds towards zero: up, for times before 1970.
-        column = pc.floor_temporal(column.cast(pa.timestamp("us")), unit="millisecond")
-        return column.cast(pa.timestamp("ms")).cast(pa.int64())
+        # A division rounds towards zero: up, for times before 1970. Rounding the time itself down fails for
+        # the smallest one.
+        micros = column.cast(pa.timestamp("us")).cast(pa.int64())
+        millis = pc.divide(micros, 1000)
+        return pc.subtract(millis, pc.less(micros, pc.multiply(millis, 1000)).cast(pa.int64()))
     return column.cast(pa.int64())
 
 

@@ -353,6 +353,10 @@ def test_values_that_do_not_fit() -> None:
     ):
         with pytest.raises(EncodeError, match=text):
             encode(pa.array([value], kind))
+    texts = Encode(SchemaPlan(avro(record("string"))), "v")
+    wrong = pa.StructArray.from_arrays([pa.array([b"a", b"\xff"]).view(pa.string())], ["f0"])
+    with pytest.raises(EncodeError, match=r"column v.* row 1 of the batch .*: a string is not UTF-8"):
+        texts(wrong)
 
 
 def test_events_are_binary() -> None:

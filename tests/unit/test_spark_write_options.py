@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from pravega_wire import Credentials, PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.columns.rows_json import column_to_json, json_writer, rows_to_json
+from spark_adapter.columns.shape import retyped
 from spark_adapter.options.read import config_options
 from spark_adapter.options.write import Columns, WriteOptions
 from spark_adapter.writing.format_writer import batch_sink, stream_sink
@@ -248,6 +249,18 @@ def test_columns_of_a_batch() -> None:
     assert found.to_pydict() == {"event": ["a", "b"], "routing_key": ["x", None], "event_time_ms": [-1, 1]}
 
 
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none()))
+@example([-(2**63), 2**63 - 1, -1000, -1001, -999])
+def test_event_times_are_rounded_down(times: list[int | None]) -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"e": pa.array([b""] * len(times)), "t": pa.array(times, pa.timestamp("us", "Z"))}
+    )
+    found = [row for part in Columns("e", None, None, "t").project([batch]) for row in part.to_pylist()]
+    assert [row["event_time_ms"] for row in found] == [
+        time if time is None else time // 1000 for time in times
+    ]
+
+
 def test_columns_may_differ_in_case_as_in_spark() -> None:
     given = schema("Event string, Routing_Key string, At timestamp")
     assert Columns("event", None, None, "at").of(given) == Columns("Event", None, "Routing_Key", "At")
@@ -290,6 +303,34 @@ def test_json_of_each_type() -> None:
         '"day":"2024-02-29","at":"2024-01-01T12:00:00.000000Z","ntz":"2024-01-01T12:00:00.000005",'
         '"list":[1,null],"map":{"k":null,"l":2},"struct":{"y":false}}'
     )
+
+
+@pytest.mark.parametrize("zone", ["GMT+8", "UTC+03:00", "PST", "Z", "+05:30", "Europe/Berlin"])
+def test_json_of_times_in_a_zone_that_python_does_not_know(zone: str) -> None:
+    kind, text = pa.timestamp("us", zone), "1970-01-01T00:00:00.000001Z"
+    shapes: list[tuple[pa.DataType, Any, Any]] = [
+        (kind, 1, text),
+        (pa.list_(kind), [1, None], [text, None]),
+        (pa.large_list(kind), [1], [text]),
+        (pa.map_(pa.string(), kind), [("k", 1)], {"k": text}),
+        (pa.struct([("in", pa.struct([("at", kind)]))]), {"in": {"at": 1}}, {"in": {"at": text}}),
+    ]
+    for shape, value, wanted in shapes:
+        column = pa.array([value], retyped(shape, lambda kind: pa.int64() if kind != pa.string() else kind))
+        (found,) = column_to_json(column.cast(shape))
+        assert json.loads(found) == wanted
+
+
+def test_a_value_without_json_is_named_with_its_place() -> None:
+    bad = pa.array([b"a", b"\xff"]).cast(pa.binary()).view(pa.string())
+    late = pa.array([0, 2**62], pa.timestamp("us", "UTC"))
+    for column, text in ((bad, "'c' of row 6 .*utf-8"), (late, "'c' of row 6 ")):
+        batch = pa.RecordBatch.from_pydict({"c": column, "d": pa.array([1, 2])})
+        first = pa.RecordBatch.from_pydict({"c": column[:1].take([0] * 5), "d": pa.array([1] * 5)})
+        with pytest.raises(InvalidArgumentError, match=text):
+            list(Columns(None, "json", None, None).project([first, batch]))
+    with pytest.raises(InvalidArgumentError, match=r"column 'c': row 1 cannot be written as JSON: .*utf-8"):
+        list(Columns("c", "json").project([pa.RecordBatch.from_pydict({"c": bad})]))
 
 
 @given(st.lists(st.floats(width=32)), st.lists(st.floats()), st.text(), st.binary())
