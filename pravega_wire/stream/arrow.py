@@ -73,6 +73,8 @@ def key_column(keys: Iterable[str | None], count: int) -> Any:
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         column = column.cast(pa.string())
+        # An array may have any bytes as text, of which only some uses would notice.
+        column.validate(full=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeEncodeError) as error:
         raise InvalidArgumentError(f"routing keys must be strings: {error}") from error
     if len(column) != count:

@@ -519,7 +519,7 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
         names: dict[str, Any] = {"event_col": "event", "event_from": f"column {plan.event_col!r}"}
         if plan.routing_key_col is not None:
             columns.append(F.col(quoted(plan.routing_key_col)).alias("routing_key"))
-            names["routing_key_col"] = "routing_key"
+            names |= {"routing_key_col": "routing_key", "key_from": f"column {plan.routing_key_col!r}"}
         if event_time is not None:
             columns.append(event_time)
         plan = replace(plan, **names)

@@ -224,6 +224,7 @@ class _Plan:
             event_col=EVENT,
             event_from="the row as JSON" if columns.event is None else f"column {columns.event!r}",
             routing_key_col=None if columns.key is None else KEY,
+            key_from=f"column {columns.key!r}",
             event_time_col=None if columns.time is None else TIME,
             staging_made=staging_made,
             **known,

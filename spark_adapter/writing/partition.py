@@ -17,7 +17,13 @@ from pyspark import TaskContext
 from pyspark.sql import Row
 
 from pravega_wire import MAX_EVENT_BYTES, PravegaConfig, Revision, ScopedStream
-from pravega_wire.errors import EventTooLargeError, FencedError, InvalidArgumentError, PravegaError
+from pravega_wire.errors import (
+    EncodeError,
+    EventTooLargeError,
+    FencedError,
+    InvalidArgumentError,
+    PravegaError,
+)
 from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import HeldClient
 from spark_adapter.exactly_once.contents import AttemptResult, Contents, dump_contents, load_contents
@@ -58,12 +64,14 @@ class Chunk:
         event has a routing key.
     :ivar nbytes: number of bytes of the events.
     :ivar timestamp: largest event time of these rows in ms, or None.
+    :ivar dropped: number of rows that were left out, because they cannot be written.
     """
 
     events: Any
     keys: Any
     nbytes: int
     timestamp: int | None
+    dropped: int = 0
 
     def listed(self) -> tuple[list[bytes], list[str | None] | None]:
         """Return events and keys as lists."""
@@ -91,6 +99,7 @@ class PartitionWriter:
         serializer.
     :param serializer: function from a row to the event's bytes, or None.
     :param routing_key_col: column with the routing key, or None.
+    :param key_from: where a user finds that column, for messages; default: ``column 'NAME'``.
     :param router: function from a row to the routing key, or None.
     :param event_time_col: column with the event time in milliseconds, or None.
     :param staging_made: called when the staging segments exist (``exactly_once`` only); if it raises, they
@@ -114,6 +123,7 @@ class PartitionWriter:
     event_from: str | None = None
     serializer: Callable[[Row], bytes] | None = None
     routing_key_col: str | None = None
+    key_from: str | None = None
     router: Callable[[Row], str | None] | None = None
     event_time_col: str | None = None
     staging_made: Callable[[], None] | None = None
@@ -151,10 +161,16 @@ class PartitionWriter:
             if not any(check(events.type) for check in _EVENT_TYPES):
                 raise self._no_event(events.type, before)
             keys = None if self.routing_key_col is None else batch.column(self.routing_key_col)
+            wrong = [] if keys is None else _not_utf8(keys)
+            if wrong and self.mode != "best_effort":
+                raise self._no_key(before + wrong[0])
+            if keys is not None and wrong:
+                fits = pc.invert(pc.is_in(pa.array(range(len(keys))), pa.array(wrong)))
+                events, keys = events.filter(fits), keys.filter(fits)
             timestamp = None
             if self.event_time_col is not None:
                 timestamp = _given(pc.max(batch.column(self.event_time_col)).as_py())
-            yield Chunk(events, keys, pc.sum(pc.binary_length(events)).as_py(), timestamp)
+            yield Chunk(events, keys, pc.sum(pc.binary_length(events)).as_py() or 0, timestamp, len(wrong))
             before += batch.num_rows
 
     def _chunks_of_rows(self, rows: Iterator[Row]) -> Iterator[Chunk]:
@@ -189,6 +205,13 @@ class PartitionWriter:
         return InvalidArgumentError(
             f"{self._event_from} has {'a null' if found is None else found} in row {row} of partition "
             f"{_task().partitionId()}: an event of stream {self.stream} must be a string or binary"
+        )
+
+    def _no_key(self, row: int) -> EncodeError:
+        return EncodeError(
+            f"{self.key_from or f'column {self.routing_key_col!r}'} has a string that is not UTF-8 in row "
+            f"{row} of partition {_task().partitionId()}: it cannot be the routing key of an event of stream "
+            f"{self.stream} (mode or semantic 'best_effort' drops and counts such events)"
         )
 
     @property
@@ -331,6 +354,7 @@ class _BestEffort:
 
     def write(self, chunk: Chunk) -> None:
         """Write a chunk; after a failure the next chunk gets a new writer."""
+        self.tally.dropped += chunk.dropped
         events, keys = chunk.listed()
         fits = [len(event) <= MAX_EVENT_BYTES for event in events]
         if not all(fits):
@@ -408,6 +432,21 @@ class _Tally:
             self.dropped,
             self.checksum,
         )
+
+
+def _not_utf8(texts: pa.Array) -> list[int]:
+    """Return the rows with strings that are not UTF-8; Spark makes such ones of binary values."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        found = []
+        for row, text in enumerate(texts):
+            try:
+                text.as_py()
+            except UnicodeDecodeError:
+                found.append(row)
+        return found
+    return []
 
 
 def _task() -> TaskContext:

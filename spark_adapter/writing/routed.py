@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import EncodeError, InvalidArgumentError
 from spark_adapter.options.write import Routing, require_named
 
 __all__ = ["write_routed"]
@@ -45,6 +45,7 @@ def write_routed(
         same time.
     :returns: what it has returned for each stream.
     :raises InvalidArgumentError: a row names no stream, a name is malformed, or there are too many.
+    :raises EncodeError: a name is not UTF-8.
     :raises Exception: the error of a writer; the others have ended, too.
     """
     lanes: dict[ScopedStream, _Lane[_T]] = {}
@@ -71,7 +72,13 @@ def write_routed(
                 rows = batch.select([each for each in batch.schema.names if each != routing.column])
                 # A stream may be named with and without its scope.
                 its_names: dict[_Lane[_T], list[str]] = {}
-                found = pc.unique(names).to_pylist()
+                try:
+                    found = pc.unique(names).to_pylist()
+                except UnicodeDecodeError as error:
+                    raise EncodeError(
+                        f"column {routing.column!r} (stream_col) of a row in {_partition()} is not UTF-8, so "
+                        f"it does not name a stream: {error}"
+                    ) from error
                 require_named(found, routing.column, _partition())
                 for name in found:
                     its_names.setdefault(lane_of(name), []).append(name)

@@ -253,6 +253,11 @@ def test_routing_keys_of_each_type_of_strings(kind: pa.DataType) -> None:
     assert key_column(pa.array(["a", None], pa.string()).cast(kind), 2).to_pylist() == ["a", None]
 
 
+def test_routing_keys_are_utf8() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"routing keys must be strings: .*UTF8"):
+        key_column(pa.array([b"a", b"\xff"]).view(pa.string()), 2)
+
+
 def test_routing_keys_that_are_all_null() -> None:
     assert key_column(pa.nulls(2), 2).to_pylist() == [None, None]
     assert key_column([None, None], 2).to_pylist() == [None, None]

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import EncodeError, InvalidArgumentError
 from spark_adapter.options.write import Routing
 from spark_adapter.writing.routed import write_routed
 
@@ -109,3 +109,10 @@ def test_a_writer_that_fails_ends_the_others(at_once: bool) -> None:
     with pytest.raises(ValueError, match="the disk is full"):
         write_routed(rows(), Routing("to", 2), CONFIG, write)
     assert ended.is_set()
+
+
+def test_a_name_that_is_not_utf8_is_refused() -> None:
+    names = pa.array([b"a", b"\xff"]).view(pa.string())
+    wrong = pa.RecordBatch.from_pydict({"to": names, "number": pa.array([1, 2])})
+    with pytest.raises(EncodeError, match=r"column 'to' \(stream_col\) of a row in a partition is not UTF-8"):
+        write_routed([wrong], Routing("to", 2), CONFIG, numbers_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import Row
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.errors import EventTooLargeError, InvalidArgumentError
+from pravega_wire.errors import EncodeError, EventTooLargeError, InvalidArgumentError
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.writing import partition
 from spark_adapter.writing.partition import PartitionWriter, decode_result
@@ -53,6 +54,10 @@ class Writer:
 
     def flush(self) -> None:
         pass
+
+    def metrics(self) -> Any:
+        written = [event for events, _ in self.given for event in events]
+        return SimpleNamespace(events_acknowledged=len(written), bytes_acknowledged=sum(map(len, written)))
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +131,21 @@ def test_what_is_no_event_is_named() -> None:
         of_batches(writer_of(), batch_of(event=pa.array([1, 2])))
     with pytest.raises(InvalidArgumentError, match=r"'event' has int in row 1 of partition 5"):
         of_rows(writer_of(), [Row(event="a"), Row(event=1)])
+
+
+def test_a_key_that_is_not_utf8_is_named_with_its_place(target: Writer) -> None:
+    wrong = batch_of(event=pa.array(["a", "b", "c"]), key=pa.array([b"k", b"\xff", None]).view(pa.string()))
+    right = batch_of(event=pa.array(["d"]), key=pa.array(["k"]))
+    writer = writer_of(routing_key_col="key")
+    for each in (writer, replace(writer, counting=True)):
+        with pytest.raises(EncodeError, match=r"'key' has a string .*not UTF-8 in row 2 of partition 5"):
+            of_batches(each, right, wrong)
+    with pytest.raises(EncodeError, match=r"^the key has a string"):
+        of_batches(replace(writer, key_from="the key"), wrong)
+    target.given.clear()
+    result = of_batches(replace(writer, mode="best_effort"), wrong, wrong.slice(1, 1), right)
+    assert target.given == [([b"a", b"c"], ["k", None]), ([], []), ([b"d"], ["k"])]
+    assert (result.rows, result.dropped) == (3, 2)
 
 
 @pytest.mark.parametrize(
