@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
+    DataType,
     IntegralType,
     StringType,
     TimestampNTZType,
@@ -242,13 +243,14 @@ class ForeachBatchSink:
             ``on_older_checkpoint`` allows it (``exactly_once``).
         :raises TransactionUnknownError: the server has no record of the batch's transaction, and
             ``if_forgotten`` is ``"raise"`` (``exactly_once``).
-        :raises InvalidArgumentError: a column is missing or has the wrong type, or the query reads the stream
-            to which it writes. With ``exactly_once`` also:
+        :raises InvalidArgumentError: an argument is invalid, a column is missing, ambiguous or of the wrong
+            type, or the query reads the stream to which it writes. With ``exactly_once`` also:
             the query has no checkpoint or name; in this run of the query the batch was already written, or is
             being written by another thread, under the same query, stream and sink name; the batch is above 0
             and the ledger has no record of them. With Spark Connect also: the mode is ``exactly_once``, or
             there is a serializer or router.
         """
+        batch_id = _check_call(df, batch_id)
         self._check_session(df)
         plan = self._writer(df)
         self._check_source(df, batch_id)
@@ -380,15 +382,13 @@ class ForeachBatchSink:
         """Return the writer of a DataFrame's partitions, with the columns as they are named there."""
         options, event_col = self._options, "event"
         if options.serializer is None:
-            event_col = require_column(
-                df.schema, "event_col", options.event_col or event_col, BinaryType, StringType
-            )
+            event_col = _column(df, "event_col", options.event_col or event_col, BinaryType, StringType)
         key, event_time = options.routing_key_col, options.event_time_col
         if key is not None:
-            key = require_column(df.schema, "routing_key_col", key, StringType)
+            key = _column(df, "routing_key_col", key, StringType)
         if event_time is not None:
             kinds = TimestampType, TimestampNTZType, IntegralType
-            event_time = require_column(df.schema, "event_time_col", event_time, *kinds)
+            event_time = _column(df, "event_time_col", event_time, *kinds)
         return PartitionWriter(
             config=options.config,
             stream=options.stream,
@@ -453,12 +453,13 @@ class SinkPerStream:
 
         :param df: the rows of the batch.
         :param batch_id: Spark's number of the batch, from 0.
-        :raises InvalidArgumentError: the column is missing or not a string, a row names no stream, or there
-            are more than ``most_streams``; nothing was written.
+        :raises InvalidArgumentError: an argument is invalid, the column is missing, ambiguous or not a
+            string, a row names no stream, or there are more than ``most_streams``; nothing was written.
         :raises PravegaError: as for :class:`ForeachBatchSink`.
         """
+        batch_id = _check_call(df, batch_id)
         self.last_batches = {}
-        column = require_column(df.schema, "stream_col", self._stream_col, StringType)
+        column = _column(df, "stream_col", self._stream_col, StringType)
         level = df.storageLevel
         is_kept = level.useMemory or level.useDisk
         if not is_kept:
@@ -497,6 +498,29 @@ class SinkPerStream:
                 self._sinks[name] = sink
             streams.setdefault(sink._options.stream, []).append(name)
         return streams
+
+
+def _check_call(df: object, batch_id: object) -> int:
+    """Check the arguments of a call of a sink, and return the number of the batch."""
+    if not isinstance(df, DataFrame) and not is_connect(cast("DataFrame", df)):
+        raise InvalidArgumentError(f"df must be a DataFrame of Spark, not {type(df).__name__}")
+    return check_count("batch_id", batch_id, lowest=0)
+
+
+def _column(df: DataFrame, setting: str, column: str, *kinds: type[DataType]) -> str:
+    """Return the name of a column in a DataFrame, by which Spark finds that column and no other one.
+
+    :raises InvalidArgumentError: there is no such column, Spark finds several, or it has none of the types.
+    """
+    name = require_column(df.schema, setting, column, *kinds)
+    alike = [each for each in df.schema.names if each.lower() == name.lower()]
+    if len(alike) > 1 and df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
+        raise InvalidArgumentError(
+            f"{setting}: column {name!r} is one of several whose names differ only in case "
+            f"({', '.join(alike)}), which Spark does not tell apart: rename the others, or set "
+            "spark.sql.caseSensitive to true"
+        )
+    return name
 
 
 def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:

@@ -117,7 +117,9 @@ def test_serializer_and_router_see_rows(
     assert sorted((each["event"], each["key"]) for each in found) == sorted(rows_of(0))
 
 
-def test_wrong_columns_are_named(spark: SparkSession, config: PravegaConfig, stream: str) -> None:
+def test_wrong_columns_are_named(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
     frame = frame_of(spark, 0).withColumn("number", F.lit(1))
     with pytest.raises(InvalidArgumentError, match="no column 'event2'"):
         ForeachBatchSink(config, stream, event_col="event2")(frame, 0)
@@ -126,6 +128,22 @@ def test_wrong_columns_are_named(spark: SparkSession, config: PravegaConfig, str
     twice = frame.select("event", F.col("event"))
     with pytest.raises(InvalidArgumentError, match="several columns 'event'"):
         ForeachBatchSink(config, stream)(twice, 0)
+    # Spark would not know which one is meant, and tell it only after the batch was claimed.
+    keyed = ForeachBatchSink(config, stream, routing_key_col="key")
+    named = SinkPerStream(lambda name: keyed, stream_col="target")
+    claiming = ForeachBatchSink(config, stream, mode="exactly_once", query="q")
+    alike = frame.selectExpr("event", "'other' AS EVENT", "key", f"'{stream}' AS target", "'x' AS Target")
+    alike = alike.coalesce(1)
+    with pytest.raises(InvalidArgumentError, match=r"event_col: .*\(event, EVENT\).*caseSensitive"):
+        claiming(alike, 0)
+    with pytest.raises(InvalidArgumentError, match=r"stream_col: .*\(target, Target\).*caseSensitive"):
+        named(alike, 0)
+    spark.conf.set("spark.sql.caseSensitive", True)
+    try:
+        named(alike, 0)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert_exactly(client, stream, [0])
 
 
 def test_names_of_columns_may_differ_in_case(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
+from unittest.mock import ANY, MagicMock
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
@@ -28,6 +29,7 @@ from pravega_wire.errors import (
 )
 from spark_adapter import (
     ForeachBatchSink,
+    SinkPerStream,
     bounded,
     create_if_missing,
     metadata_df,
@@ -466,6 +468,17 @@ def test_an_address_means_what_it_means_for_open_client(monkeypatch: pytest.Monk
     assert expected.scope == "sc"
     assert ForeachBatchSink("tcp://example.org:9090", "st")._options.config == expected
     assert PravegaCatalog(ANY, "tcp://example.org:9090").config == expected
+
+
+def test_arguments_of_a_batch() -> None:
+    sink = ForeachBatchSink(CONFIG, "st")
+    frame: Any = MagicMock(spec=DataFrame)
+    for write in (sink, SinkPerStream(lambda name: sink, stream_col="to")):
+        for number in ("0", -1, None, 1.5, True, 2**70):
+            with pytest.raises(InvalidArgumentError, match=r"^batch_id must be a whole number from 0, not "):
+                write(frame, number)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgumentError, match=r"^df must be a DataFrame of Spark, not NoneType"):
+            write(None, 0)
 
 
 @pytest.mark.parametrize(
