@@ -223,15 +223,18 @@ def placed(error: PravegaError, where: str, **names: Unpack[Names]) -> None:
 
 
 class InvalidArgumentError(PravegaError, ValueError):
-    """An argument or setting has a value that is not allowed; nothing was sent."""
+    """An argument or setting has a value that is not allowed, and nothing was changed.
+
+    One exception: ``write_events`` may have written the events before the wrong one.
+    """
 
 
 class ArgumentTypeError(InvalidArgumentError, TypeError):
-    """An argument has the wrong type; nothing was sent."""
+    """An argument has the wrong type."""
 
 
 class EventTooLargeError(InvalidArgumentError):
-    """An event, or an atomic batch of events, exceeds the size limit; nothing was sent.
+    """An event, or an atomic batch of events, exceeds the size limit; nothing of it was sent.
 
     :ivar size: its size in bytes.
     :ivar limit: the largest size allowed, in bytes.
@@ -705,7 +708,10 @@ class ArchiveMismatchError(ArchiveError):
 
 
 class CorruptedStateError(PravegaError):
-    """Stored state (a ledger or a synchronizer record) is invalid: no correct program can have written it."""
+    """A shared state, ledger, sync stream or checkpoint holds what this version cannot use.
+
+    It is damaged, a newer version wrote it, or its stream has lost data.
+    """
 
 
 class SealedStateError(CorruptedStateError):

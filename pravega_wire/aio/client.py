@@ -1278,7 +1278,7 @@ class EventWriter(RoutedWriter[Value]):
 
         Flushes first. The controller makes watermarks from the times of all writers of a stream.
 
-        :param timestamp: event time in milliseconds. It must not decrease.
+        :param timestamp: event time in milliseconds since 1970. It must not decrease.
         :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``).
         :raises ControllerError: the time is earlier than a previously reported one.
         """
@@ -1486,8 +1486,8 @@ class Transaction(TransactionBase, Generic[Value]):
         transaction may be committed: check :meth:`status`. Committing again is harmless, and leaving the
         block does not abort the transaction.
 
-        :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
-            writer contain no earlier events. The server makes watermarks of such times.
+        :param timestamp: event time to note with the commit, in milliseconds since 1970: later transactions
+            of the writer contain no earlier events. The server makes watermarks of such times.
         :param writer_id: the writer that the time is noted for. The default is one for all transactions of
             the client. Give writers that run at the same time ids of their own, and keep the id of one that
             continues in another process.

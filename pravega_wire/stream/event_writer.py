@@ -185,7 +185,7 @@ class EventWriter(RoutedWriter[Value]):
 
         Flushes first. The controller makes watermarks from the times of all writers of a stream.
 
-        :param timestamp: event time in milliseconds. It must not decrease.
+        :param timestamp: event time in milliseconds since 1970. It must not decrease.
         :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``).
         :raises ControllerError: the time is earlier than a previously reported one.
         """

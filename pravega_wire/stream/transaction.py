@@ -363,8 +363,8 @@ class Transaction(Generic[Value]):
         transaction may be committed: check :meth:`status`. Committing again is harmless, and leaving the
         block does not abort the transaction.
 
-        :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
-            writer contain no earlier events. The server makes watermarks of such times.
+        :param timestamp: event time to note with the commit, in milliseconds since 1970: later transactions
+            of the writer contain no earlier events. The server makes watermarks of such times.
         :param writer_id: the writer that the time is noted for. The default is one for all transactions of
             the client. Give writers that run at the same time ids of their own, and keep the id of one that
             continues in another process.

@@ -1415,7 +1415,7 @@ class EventWriter(RoutedWriter[Value]):
 
         Flushes first. The controller makes watermarks from the times of all writers of a stream.
 
-        :param timestamp: event time in milliseconds. It must not decrease.
+        :param timestamp: event time in milliseconds since 1970. It must not decrease.
         :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``).
         :raises ControllerError: the time is earlier than a previously reported one.
@@ -1654,8 +1654,8 @@ class Transaction(TransactionBase, Generic[Value]):
         transaction may stay COMMITTING forever, so that readers never see the events. :meth:`wait_committed`
         reports that.
 
-        :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
-            writer contain no earlier events. The server makes watermarks of such times.
+        :param timestamp: event time to note with the commit, in milliseconds since 1970: later transactions
+            of the writer contain no earlier events. The server makes watermarks of such times.
         :param writer_id: the writer that the time is noted for. The default is one for all transactions of
             the client. Give writers that run at the same time ids of their own, and keep the id of one that
             continues in another process.
