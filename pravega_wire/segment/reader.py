@@ -299,8 +299,10 @@ class RangeReader:
                 with trio.move_on_after(min(_LOOK_SECONDS, patience)):
                     await self._arrived.wait()
                     return
-                self._end_checked = True
-                await self._check_end()
+                if connection.received_bytes - before < PROGRESS_BYTES:
+                    self._end_checked = True
+                    await self._check_end()
+                    patience = min(patience, self._backoff.attempt_left(patience))
             with trio.move_on_after(patience):
                 await self._arrived.wait()
             if self._arrived.is_set():
