@@ -995,8 +995,7 @@ class PravegaClient(PravegaClientBase):
         The serializer runs in the event loop.
 
         :param serializer: converts the values. By default they are bytes.
-        :raises StreamNotFoundError: the stream does not exist.
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
         return RevisionedStream(self._portal, *(await self._revisioned_stream(stream, serializer)))
@@ -1032,8 +1031,7 @@ class PravegaClient(PravegaClientBase):
 
         :param format: creates, updates and serializes the state. :class:`StateFormat` covers the simple
             cases.
-        :raises StreamNotFoundError: the stream does not exist.
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
         return StateSynchronizer(

@@ -28,9 +28,7 @@ from pravega_wire.errors import (
     KeyValueTableNotFoundError,
     PravegaTimeoutError,
     ScaleConflictError,
-    StreamNotFoundError,
     StreamNotSealedError,
-    StreamSealedError,
     TransactionError,
 )
 from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
@@ -1318,21 +1316,13 @@ class PravegaClient:
         """Open a stream of one segment for appends with optimistic concurrency control.
 
         :param serializer: converts the values. By default they are bytes.
-        :raises StreamNotFoundError: the stream does not exist.
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
         name = self._resolve(stream)
-        try:
-            if serializer is None:
-                return await RevisionedStream.open(self._core, name, BytesSerializer())
-            return await RevisionedStream.open(self._core, name, serializer)
-        except StreamNotFoundError as error:
-            if not await self._core.controller.check_stream_exists(name.scope, name.name):
-                raise
-            raise StreamSealedError(
-                f"stream {name} is sealed and takes no more values", scope=name.scope, stream=name.name
-            ) from error
+        if serializer is None:
+            return await RevisionedStream.open(self._core, name, BytesSerializer())
+        return await RevisionedStream.open(self._core, name, serializer)
 
     def byte_stream_writer(
         self, stream: StreamName, *, max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES
@@ -1365,8 +1355,7 @@ class PravegaClient:
 
         :param format: creates, updates and serializes the state. :class:`StateFormat` covers the simple
             cases.
-        :raises StreamNotFoundError: the stream does not exist.
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
         for name in ("initial_serializer", "update_serializer"):

@@ -1091,8 +1091,7 @@ class PravegaClient(PravegaClientBase):
 
         :param serializer: converts the values. By default they are bytes.
         :param timeout: the longest time that this call may take, in seconds.
-        :raises StreamNotFoundError: the stream does not exist.
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
         return RevisionedStream(self._portal, *(self._revisioned_stream(stream, serializer, timeout=timeout)))
@@ -1128,8 +1127,7 @@ class PravegaClient(PravegaClientBase):
         :param format: creates, updates and serializes the state. :class:`StateFormat` covers the simple
             cases.
         :param timeout: the longest time that this call may take, in seconds.
-        :raises StreamNotFoundError: the stream does not exist.
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
         return StateSynchronizer(

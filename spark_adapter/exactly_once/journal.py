@@ -17,7 +17,6 @@ from pravega_wire.errors import (
     ScopeNotFoundError,
     SegmentTruncatedError,
     StreamNotFoundError,
-    StreamSealedError,
 )
 from pravega_wire.sync import PravegaClient, RevisionedStream
 from spark_adapter.exactly_once.ledger import (
@@ -81,12 +80,6 @@ def open_ledger(
         raise InvalidArgumentError(
             f"the ledger of {key} cannot be {ledger}: {error}; correct ledger_stream"
         ) from error
-    except StreamSealedError as error:
-        raise InvalidArgumentError(
-            f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
-            f"ledger_stream. If batch {batch} is not the first, check first whether {key.stream} already has "
-            f"its rows (the sealed ledger can still be read), and set new_ledger=True"
-        ) from error
     except StreamNotFoundError as error:
         if batch > 0 and not new_ledger and not client.stream_exists(ledger):
             raise InvalidArgumentError(
@@ -103,7 +96,14 @@ def open_ledger(
             "correct ledger_stream, or create the scope",
             scope=ledger.scope,
         ) from error
-    return client.revisioned_stream(ledger)
+    try:
+        return client.revisioned_stream(ledger)
+    except StreamNotFoundError as error:
+        raise InvalidArgumentError(
+            f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
+            f"ledger_stream. If batch {batch} is not the first, check first whether {key.stream} already has "
+            f"its rows (the sealed ledger can still be read), and set new_ledger=True"
+        ) from error
 
 
 def is_open_since(revisioned: Revisioned, since: Any, key: SinkKey, txn_id: UUID) -> bool:

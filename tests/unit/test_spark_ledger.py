@@ -34,7 +34,6 @@ from pravega_wire.errors import (
     ScopeNotFoundError,
     SegmentTruncatedError,
     StreamNotFoundError,
-    StreamSealedError,
     TlsError,
     TransactionAbortedError,
     TransactionError,
@@ -1465,9 +1464,7 @@ class LedgerClient:
         self._created_meanwhile = created_meanwhile
 
     def revisioned_stream(self, stream: ScopedStream) -> object:
-        if self.sealed:
-            raise StreamSealedError("sealed", scope=stream.scope, stream=stream.name)
-        usable = self.exists
+        usable = self.exists and not self.sealed
         self.exists = self.exists or self._created_meanwhile
         if not usable:
             raise StreamNotFoundError("not found", scope=stream.scope, stream=stream.name)
