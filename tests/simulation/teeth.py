@@ -329,7 +329,7 @@ def _update_of_a_stale_state() -> Iterator[None]:
         yield
 
 
-@tooth("moved mark denied", ("revisions",), seeds=(109,))
+@tooth("moved mark denied", ("revisions",), seeds=(518, 1322))
 def _moved_mark_denied() -> Iterator[None]:
     """After a lost answer, the repetition's refusal is taken for that of the whole call."""
 
