@@ -474,13 +474,18 @@ def _equal_events_of(
     place: tuple[str, int],
     deserialize: Callable[[bytes], Any] | None,
 ) -> Generator[E, None, None]:
-    for begin, value in zip(positions, batch.unpacked(batch.buffer, size), strict=False):
-        event = kind()
-        event._place = place
-        event._begin = begin
-        event.length = size
-        event.value = value if deserialize is None else deserialize(value)
-        yield event
+    begin = 0
+    try:
+        for begin, value in zip(positions, batch.unpacked(batch.buffer, size), strict=False):
+            event = kind()
+            event._place = place
+            event._begin = begin
+            event.length = size
+            event.value = value if deserialize is None else deserialize(value)
+            yield event
+    except DecodeError as error:
+        _place(error, place, begin)
+        raise
 
 
 def _sliced_events(

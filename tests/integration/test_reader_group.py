@@ -360,6 +360,13 @@ async def test_an_event_that_the_serializer_cannot_read_is_named(config: Pravega
             assert [(await events.read_event()).value for _ in range(2)] == [4, 5]  # type: ignore[union-attr]
             with pytest.raises(DecodeError, match="at offset 46 of"):
                 await events.read_event()
+        await client.create_stream("equal", 1)
+        async with client.event_writer("equal") as writer:
+            await writer.write_events([b"1", b"x", b"3"])
+        async with client.follow_events("equal", serializer=JsonSerializer()) as events:
+            assert (await events.read_event()).value == 1  # type: ignore[union-attr]
+            with pytest.raises(DecodeError, match=r"at offset 9 of segment .*/equal/0"):
+                await events.read_event()
 
 
 async def test_checkpoints_are_not_counted_as_events(config: PravegaConfig) -> None:
