@@ -28,7 +28,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.support.secrecy import without_secrets
 
-__all__ = ["check_passing", "data_read", "error_of", "reading_given_up"]
+__all__ = ["beyond_end", "check_passing", "data_read", "error_of", "reading_given_up"]
 
 _TOKEN_EXPIRED = 1
 _ILLEGAL_ARGUMENT = 0
@@ -133,6 +133,17 @@ def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: 
             offset=offset,
         )
     return data
+
+
+def beyond_end(segment: str, start: int, end: int, length: int) -> InvalidArgumentError:
+    """Return the error for a range that ends after its segment.
+
+    :param length: length of the segment.
+    """
+    return InvalidArgumentError(
+        f"the range {start}..{end} reaches beyond the end of segment {segment}, offset {length}",
+        segment=segment,
+    )
 
 
 def check_passing(error: PravegaError, segment: str, offset: int) -> None:

@@ -22,7 +22,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EventAssembler, EventBatch
-from pravega_wire.segment.failures import check_passing, data_read, reading_given_up
+from pravega_wire.segment.failures import beyond_end, check_passing, data_read, reading_given_up
 from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
@@ -330,11 +330,7 @@ class RangeReader:
         with trio.move_on_after(_LOOK_SECONDS), suppress(PravegaError):
             info = await SegmentMetadata(self._stores, self.target).info()
         if info is not None and info.write_offset < self.end:
-            raise InvalidArgumentError(
-                f"the range {self.offset}..{self.end} reaches beyond the end of segment {self.target.name}, "
-                f"which is {info.write_offset} bytes long",
-                segment=self.target.name,
-            )
+            raise beyond_end(self.target.name, self.offset, self.end, info.write_offset)
 
     def close(self) -> None:
         """Release the connection. A call that is receiving gets :class:`ClosedError`.

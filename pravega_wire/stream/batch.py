@@ -182,7 +182,7 @@ async def check_cut(core: ClientCore, cut: StreamCut) -> None:
         segments = await segments_of_epochs(core, stream, sorted(set(map(epoch_of, cut.positions))))
     except AuthError:
         return
-    except (NotFoundError, ControllerError):
+    except ControllerError:
         segments = {}  # the stream has no such epoch, or does not exist
     if cut.positions.keys() <= segments.keys() and _is_whole([segments[each] for each in cut.positions]):
         return
@@ -222,15 +222,18 @@ async def check_offsets(core: ClientCore, cut: StreamCut) -> None:
         # Truncated away, or there is no such stream.
         await core.controller.get_segments(stream.scope, stream.name)
     for segment_id, info in infos.items():
-        offset = cut.positions[segment_id]
-        if info is not None and offset > info.write_offset:
-            raise InvalidStreamCutError(
-                f"the cut has offset {offset} of segment {info.segment_name}, which is only "
-                f"{info.write_offset} bytes long",
-                scope=stream.scope,
-                stream=stream.name,
-                segment=info.segment_name,
-            )
+        if info is not None:
+            _check_offset(stream, info.segment_name, cut.positions[segment_id], info.write_offset)
+
+
+def _check_offset(stream: ScopedStream, segment: str, offset: int, length: int) -> None:
+    if offset > length:
+        raise InvalidStreamCutError(
+            f"the cut has offset {offset} of segment {segment}, which is only {length} bytes long",
+            scope=stream.scope,
+            stream=stream.name,
+            segment=segment,
+        )
 
 
 async def segment_ranges(
@@ -321,12 +324,8 @@ async def _ranges_by_layout(
                     f"the cut has segment {name}, which does not exist", segment=name, **about
                 )
             length = lengths[segment_id]
-            if length is not None and offset > length:
-                raise InvalidStreamCutError(
-                    f"the cut has offset {offset} of segment {name}, which is only {length} bytes long",
-                    segment=name,
-                    **about,
-                )
+            if length is not None:
+                _check_offset(stream, name, offset, length)
         oldest = await head(core, stream)
         skipped: list[SkippedPart] = []
         if on_truncated == "skip_to_head":

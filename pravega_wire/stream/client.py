@@ -1117,13 +1117,9 @@ class PravegaClient:
             the only limit.
         :raises InvalidArgumentError: ``at_once`` or ``max_buffered_bytes`` is too small.
         """
-        check_several("ranges", ranges)
-        given = list(ranges)
-        for each in given:
-            check_type("each of ranges", each, SegmentRange)
         return RangesReader(
             Together(
-                self._core, given, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+                self._core, ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
             )
         )
 

@@ -21,7 +21,7 @@ from pravega_wire.segment.reader import (
     RangeReader,
 )
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.support.checks import check_bytes, check_count, check_flag, check_several
+from pravega_wire.support.checks import check_bytes, check_count, check_flag, check_several, check_type
 from pravega_wire.values.naming import epoch_of
 from pravega_wire.values.types import SegmentRange
 
@@ -163,7 +163,10 @@ class Together:
         check_flag("ordered", ordered)
         self._core = core
         check_several("ranges", ranges)
-        self._groups = _groups(list(ranges), ordered=ordered)
+        given = list(ranges)
+        for each in given:
+            check_type("each of ranges", each, SegmentRange)
+        self._groups = _groups(given, ordered=ordered)
         self._at_once = at_once
         self._chunk_bytes = min(
             CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, max_buffered_bytes // (_CHUNKS_EACH * at_once))

@@ -28,6 +28,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER, last_boundary
+from pravega_wire.segment.failures import beyond_end
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
@@ -280,11 +281,7 @@ async def _check_end(core: ClientCore, target: SegmentTarget, whole: SegmentRang
             offset=whole.start_offset,
         ) from error
     if info.write_offset < whole.end_offset:
-        raise InvalidArgumentError(
-            f"the range {whole.start_offset}..{whole.end_offset} reaches beyond the end of segment "
-            f"{target.name}, offset {info.write_offset}",
-            segment=target.name,
-        )
+        raise beyond_end(target.name, whole.start_offset, whole.end_offset, info.write_offset)
 
 
 async def range_crc32(core: ClientCore, segment_range: SegmentRange) -> int:

@@ -121,7 +121,7 @@ class _Update(NamedTuple, Generic[S, U]):
 
     updates: Sequence[U]
     payload: bytes
-    after: _Known[S] | None
+    after: tuple[S, Revision] | None
 
 
 class StateSynchronizer(Generic[S, I, U]):
@@ -347,9 +347,11 @@ class StateSynchronizer(Generic[S, I, U]):
 
     def _after_updates(self, known: _Known[S], updates: Sequence[U], revision: Revision) -> _Known[S]:
         """Apply those updates of a record that the state does not include yet."""
-        if known[1] is None:
-            return known
-        state, last = cast(S, known[0]), known[1]
+        return known if known[1] is None else self._applied(cast(S, known[0]), known[1], updates, revision)
+
+    def _applied(
+        self, state: S, last: Revision, updates: Sequence[U], revision: Revision
+    ) -> tuple[S, Revision]:
         for index, update in enumerate(updates):
             each = Revision(revision.segment, revision.offset, index)
             if last < each:
@@ -423,7 +425,9 @@ class StateSynchronizer(Generic[S, I, U]):
                     return state
                 written = await self._write(made.payload, known)
                 if written is not None:
-                    await self._advance(partial(self._after_own, of=(state, known), made=made, at=written))
+                    await self._advance(
+                        partial(self._after_own, known=(state, known), made=made, written=written)
+                    )
                     state, _ = await self._current()
                     return state
                 has_turn = has_turn or await self._take_turn()
@@ -448,16 +452,16 @@ class StateSynchronizer(Generic[S, I, U]):
         if not updates or not self._tries:
             return _Update(updates, payload, None)
         revision = Revision(known.segment, known.offset + HEADER_BYTES + len(payload), 0)
-        return _Update(updates, payload, self._after_updates((state, known), updates, revision))
+        return _Update(updates, payload, self._applied(state, known, updates, revision))
 
-    def _after_own(self, known: _Known[S], *, of: _Known[S], made: _Update[S, U], at: Revision) -> _Known[S]:
-        """Apply updates that were written at a revision, if a call of another task has not applied them."""
-        unchanged = (
-            known[0] is of[0] and known[1] is not None and known[1].offset == cast(Revision, of[1]).offset
-        )
-        if unchanged and made.after is not None and cast(Revision, made.after[1]).offset == at.offset:
+    def _after_own(
+        self, now: _Known[S], *, known: tuple[S, Revision], made: _Update[S, U], written: Revision
+    ) -> _Known[S]:
+        """Apply updates that were written for a known state, unless another task's call has applied them."""
+        unchanged = now[1] is not None and now[0] is known[0] and now[1].offset == known[1].offset
+        if unchanged and made.after is not None and made.after[1].offset == written.offset:
             return made.after
-        return self._after_updates(known, made.updates, at)
+        return self._after_updates(now, made.updates, written)
 
     def _record(self, given: Iterable[U] | None) -> tuple[Sequence[U], bytes]:
         """The updates as everybody will read them, and their record; none and no bytes if there are none."""
