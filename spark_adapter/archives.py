@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pravega_wire import Bound, OnTruncated, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.archive import Manifest, Observer, Restored, parts
 from pravega_wire.errors import ArchiveError, PravegaError
+from pravega_wire.support.arrow import need_arrow
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.reading.partitions import check_partitions, divided
 from spark_adapter.versions import needs_classic
@@ -276,7 +277,7 @@ def _run(
 
 def _check(spark: SparkSession) -> None:
     needs_classic(spark, "an archive", "use pravega_wire.archive, or a session that is not remote")
-    parts.need_arrow()
+    need_arrow("archives need")
 
 
 def _absolute(directory: Path | str) -> Path:

@@ -20,7 +20,7 @@ from pravega_wire.archive.manifest import (
     being_written,
     sync_to_disk,
 )
-from pravega_wire.errors import ArchiveDamagedError, ArchiveError, MissingExtraError
+from pravega_wire.errors import ArchiveDamagedError, ArchiveError
 from pravega_wire.protocol.append import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -28,24 +28,11 @@ if TYPE_CHECKING:
 
     from pravega_wire.protocol.events import EventBatch
 
-__all__ = ["PartWriter", "RowGroup", "checked_file", "need_arrow", "row_groups"]
+__all__ = ["PartWriter", "RowGroup", "checked_file", "row_groups"]
 
 log = logging.getLogger(__name__)
 
 _ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
-
-
-def need_arrow() -> None:
-    """Check that pyarrow is there.
-
-    :raises MissingExtraError: it is not.
-    """
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            "archives need the package pyarrow: pip install 'pravega-wire[arrow]'"
-        ) from error
 
 
 def _schema(segment_id: int, archive_id: str) -> pyarrow.Schema:

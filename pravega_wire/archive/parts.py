@@ -38,7 +38,7 @@ from pravega_wire.archive.manifest import (
     sync_to_disk,
     write_whole,
 )
-from pravega_wire.archive.parquet import PartWriter, need_arrow
+from pravega_wire.archive.parquet import PartWriter
 from pravega_wire.archive.restoring import KeyFunction, Restored, Restoring
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest
@@ -64,7 +64,6 @@ __all__ = [
     "collect",
     "complete_manifest",
     "left_to_write",
-    "need_arrow",
     "nothing",
     "prepare",
     "restore_segment",

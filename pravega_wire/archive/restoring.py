@@ -23,7 +23,7 @@ from uuid import UUID, uuid5
 import trio
 
 from pravega_wire.archive.manifest import EVENTS, ArchivedFile, ArchivedSegment, Manifest, locked
-from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row_groups
+from pravega_wire.archive.parquet import RowGroup, checked_file, row_groups
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest, next_group
 from pravega_wire.controller.tokens import Access
@@ -39,6 +39,7 @@ from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.inside import core_of
 from pravega_wire.stream.resumable import ResumableWriter
+from pravega_wire.support.arrow import need_arrow
 from pravega_wire.support.checks import check_callable, check_flag, check_path
 from pravega_wire.values.hashing import routing_key_position
 from pravega_wire.values.types import ScopedStream
@@ -131,7 +132,7 @@ async def restore_stream(
     :raises InvalidArgumentError: an argument is not valid.
     :raises MissingExtraError: pyarrow is not installed.
     """
-    need_arrow()
+    need_arrow("archives need")
     directory = check_path("directory", directory)
     check_callable("observer", observer)
     if routing_key is not None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import trio
 
 from pravega_wire.archive.manifest import EVENTS, MANIFEST, ArchivedFile, Manifest, load
-from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row_groups
+from pravega_wire.archive.parquet import RowGroup, checked_file, row_groups
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError, ArchiveMismatchError
 from pravega_wire.stream.client import PravegaClient
+from pravega_wire.support.arrow import need_arrow
 from pravega_wire.support.checks import check_path
 from pravega_wire.values.types import ScopedStream, SegmentRange
 
@@ -52,7 +53,7 @@ async def compare_archive(client: PravegaClient, directory: Path | str) -> Manif
 
 
 async def _verify(directory: Path | str, client: PravegaClient | None) -> Manifest:
-    need_arrow()
+    need_arrow("archives need")
     directory = check_path("directory", directory)
     manifest = await trio.to_thread.run_sync(complete_manifest, directory)
     for segment, file in manifest.files():

@@ -31,11 +31,12 @@ from pravega_wire.archive.manifest import (
     neighbours,
     partition,
 )
-from pravega_wire.archive.parquet import PartWriter, need_arrow
+from pravega_wire.archive.parquet import PartWriter
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.errors import ArchiveError, ArgumentTypeError, DataLossError
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.stream.client import PravegaClient, StreamName
+from pravega_wire.support.arrow import need_arrow
 from pravega_wire.support.checks import check_bytes, check_callable, check_path
 from pravega_wire.support.environment import environment
 from pravega_wire.values.cuts import Bound, OnTruncated, StreamLayout
@@ -138,7 +139,7 @@ async def begin(
 
     :param held: gets the lock on the directory.
     """
-    need_arrow()
+    need_arrow("archives need")
     check_callable("observer", observer)
     for argument, bound in (("start", start), ("end", end)):
         if bound is not None and not isinstance(bound, str | StreamCut):

@@ -19,6 +19,7 @@ from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted
 from pravega_wire.cli.work import points, schemas
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.support.arrow import need_arrow
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.naming import validate_user_name
 from pravega_wire.values.types import ScopedStream, StreamCut
@@ -240,7 +241,7 @@ def _sink(
             yield opened(stack.enter_context(_replaced(output)))
         else:
             if chosen in ("arrow", "parquet"):
-                reading.need_arrow(chosen)
+                need_arrow(f"{chosen} files need")
             late = reading.LateSink(lambda: opened(output))
             yield late
             late.open()

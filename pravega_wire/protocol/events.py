@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pravega_wire.errors import DecodeError, TruncatedInputError, placed
-from pravega_wire.support.arrow import arrow_integer
+from pravega_wire.support.arrow import arrow_integer, need_arrow
 from pravega_wire.values.naming import parse_segment_name
 from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import ScopedStream
@@ -308,7 +308,11 @@ class EventBatch:
         return [base + begin for begin in self.begins[:-1]]
 
     def offsets_arrow(self) -> pyarrow.Array:
-        """Return :meth:`offsets` as an Arrow ``int64`` array (needs pyarrow)."""
+        """Return :meth:`offsets` as an Arrow ``int64`` array.
+
+        :raises MissingExtraError: pyarrow is not installed.
+        """
+        need_arrow("offsets_arrow needs")
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -345,10 +349,13 @@ class EventBatch:
         return len(self.buffer) - _HEADER_BYTES * len(self)
 
     def to_arrow(self) -> pyarrow.Array:
-        """Return all payloads as an Arrow ``binary`` array (needs pyarrow).
+        """Return all payloads as an Arrow ``binary`` array.
 
         The array has its own copy of the bytes. No Python object is made for any payload.
+
+        :raises MissingExtraError: pyarrow is not installed.
         """
+        need_arrow("to_arrow needs")
         import pyarrow as pa
         import pyarrow.compute as pc
 

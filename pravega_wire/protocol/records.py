@@ -30,7 +30,7 @@ from pravega_wire.protocol.versioned import (
     read_record,
     read_typed_record_from,
 )
-from pravega_wire.support.checks import check_buffer, check_several, shown
+from pravega_wire.support.checks import check_buffer, check_count, check_several, shown
 
 __all__ = ["FIELD_KINDS", "VersionedSerializer", "VersionedUnionSerializer"]
 
@@ -87,14 +87,15 @@ class VersionedSerializer(Generic[T]):
     :param revisions: for each revision 0, 1, ... its fields as ``(name, kind)``. Every field of the class is
         in exactly one revision, and fields of later revisions need defaults, so that older records can be
         read.
-    :param version: version of the record.
-    :raises InvalidArgumentError: the declaration does not match the class.
+    :param version: version of the record, 0 to 255.
+    :raises InvalidArgumentError: the declaration does not match the class, or the version is out of range.
     """
 
     def __init__(self, cls: type[T], revisions: Sequence[Sequence[Field]], *, version: int = 0) -> None:
         if not isinstance(cls, type) or not is_dataclass(cls):
             raise ArgumentTypeError(f"cls must be a dataclass, not {shown(cls)}")
         _check_revisions(cls, revisions)
+        check_count(f"version of {cls.__name__}", version, 0, 255)
         self.cls = cls
         self.version = version
         self._revisions = [[(name, *_codec(kind)) for name, kind in revision] for revision in revisions]
@@ -181,10 +182,11 @@ class VersionedUnionSerializer(Generic[T]):
 
     :param types: type id (0 to 255) to the serializer of its class.
     :param name: name of the records, for messages.
+    :raises InvalidArgumentError: a type id is out of range.
     """
 
     def __init__(self, types: Mapping[int, VersionedSerializer[Any]], *, name: str = "record") -> None:
-        self._by_id = dict(types)
+        self._by_id = {check_count(f"type id of a {name}", each, 0, 255): types[each] for each in types}
         self._ids = {each.cls: number for number, each in types.items()}
         self._name = name
 

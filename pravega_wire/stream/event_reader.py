@@ -36,7 +36,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.stream.user_functions import in_caller
-from pravega_wire.support.checks import check_bytes, check_seconds, check_type
+from pravega_wire.support.checks import check_bytes, check_seconds, check_serializer, check_type
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated
@@ -245,6 +245,8 @@ class EventReader(Generic[T]):
         check_on_truncated(on_truncated)
         check_seconds("initial_delay", initial_delay, zero=True)
         check_bytes("max_buffered_bytes", max_buffered_bytes)
+        if serializer is not None:
+            check_serializer(f"reader {reader_id} of {group}: serializer", serializer)
         self.reader_id = reader_id
         self.group = group
         self._core = core

@@ -1,6 +1,7 @@
-"""Arrow values of Python's without ``pyarrow.scalar``, whose first call imports pandas if it is installed.
+"""Whether pyarrow is there, and Arrow values of Python's without ``pyarrow.scalar``.
 
-That takes a third of a second, which each new worker of Spark would pay, and 50 MB.
+The first call of that imports pandas if it is installed: 50 MB, and a third of a second in each new worker of
+Spark.
 """
 
 from __future__ import annotations
@@ -8,7 +9,21 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-__all__ = ["arrow_integer", "arrow_text"]
+from pravega_wire.errors import MissingExtraError
+
+__all__ = ["arrow_integer", "arrow_text", "need_arrow"]
+
+
+def need_arrow(what: str) -> None:
+    """Check that pyarrow can be imported.
+
+    :param what: what needs it, for the message (``"archives need"``).
+    :raises MissingExtraError: it cannot.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(f'{what} pyarrow: pip install "pravega-wire[arrow]"') from error
 
 
 def arrow_integer(value: int) -> Any:

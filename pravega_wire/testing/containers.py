@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from pravega_wire.errors import ServerStartError
+from pravega_wire.testing.launching import java_memory
 from pravega_wire.testing.processes import Guard, free_ports, log_directory
 from pravega_wire.testing.running import PravegaServer, wait_ready
 
@@ -89,7 +90,7 @@ def standalone_options(
     environment = service.get("environment", {})
     host = environment.get("HOST_IP", "127.0.0.1")
     # If an option is given twice, Java uses the last one.
-    own = [] if memory is None else [f"-Xmx{memory}", f"-XX:MaxDirectMemorySize={memory}"]
+    own = [] if memory is None else java_memory(memory, memory)
     if cache_bytes is not None:
         own.append(f"-Dpravegaservice.cache.size.max={cache_bytes}")
     return " ".join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from pravega_wire.testing.jars import cache_directory
 from pravega_wire.testing.java import find_java
 from pravega_wire.testing.processes import ServerProcess
 
-__all__ = ["class_archive", "java_process"]
+__all__ = ["class_archive", "java_memory", "java_process"]
 
 _OPENS = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
@@ -49,7 +50,7 @@ def java_process(
 
     :param classpath: jars of the server.
     :param archive_to: file in which Java archives the classes that it has loaded, when the process ends.
-    :raises ServerStartError: there is no Java, or the machine's own name has no address.
+    :raises ServerStartError: there is no Java, the machine's own name has no address, or a size is malformed.
     """
     _require_own_address()
     log = log_dir / f"{name}.log"
@@ -57,8 +58,7 @@ def java_process(
     logback.write_text(_LOGBACK.format(file=log, level=level))
     command = [
         str(find_java().executable),
-        f"-Xmx{memory}",
-        f"-XX:MaxDirectMemorySize={direct_memory}",
+        *java_memory(memory, direct_memory),
         # Otherwise a server that has run out of memory keeps running without responding.
         "-XX:+ExitOnOutOfMemoryError",
         *_OPENS,
@@ -72,6 +72,17 @@ def java_process(
         main_class,
     ]
     return ServerProcess(name, command, address, log, environment or {})
+
+
+def java_memory(heap: str, direct: str) -> list[str]:
+    """Return Java's options for the sizes of its heap and of its direct memory.
+
+    :raises ServerStartError: a size is not one that Java understands.
+    """
+    for size in (heap, direct):
+        if not isinstance(size, str) or not re.fullmatch(r"[1-9][0-9]*[kKmMgG]?", size):
+            raise ServerStartError(f"memory must be a size for Java like '512m' or '2g', not {size!r}")
+    return [f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={direct}"]
 
 
 def class_archive(classpath: Sequence[Path]) -> Path | None:

@@ -316,6 +316,7 @@ class SegmentRange:
     end_offset: int
 
     def __post_init__(self) -> None:
+        check_type("stream of a range", self.stream, ScopedStream)
         for name in ("segment_id", "start_offset", "end_offset"):
             check_count(f"range of {self.stream}: {name}", getattr(self, name), 0)
         if self.start_offset > self.end_offset:

@@ -165,6 +165,10 @@ def test_declarations_that_do_not_fit_are_refused() -> None:
         VersionedSerializer(Old, [[("number", "long")]])
     with pytest.raises(InvalidArgumentError, match="default"):
         VersionedSerializer(Old, [[], [("number", "int64")]])
+    with pytest.raises(InvalidArgumentError, match=r"^version of Old must be .* from 0 to 255, not 256"):
+        VersionedSerializer(Old, [[("number", "int64")]], version=256)
+    with pytest.raises(InvalidArgumentError, match=r"^type id of a shape must be .* from 0 to 255, not -1"):
+        VersionedUnionSerializer({-1: OLD}, name="shape")
     with pytest.raises(EncodeError, match="str"):
         EITHER.serialize("text")  # type: ignore[arg-type]  # that is what is tested
 

@@ -382,6 +382,7 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     "retention": (lambda v: StreamConfiguration(retention=v), "RetentionPolicy", (4, "1d")),
     "tags": (lambda v: StreamConfiguration(tags=[v]), "tag", (5, None, "", "\ud800")),  # type: ignore[arg-type]
     "several tags": (lambda v: StreamConfiguration(tags=v), "stream configuration: tags", (*ONE, 5, None)),
+    "stream of a range": (lambda v: SegmentRange(v, 0, 0, 9), "^stream of a range", (None, 5, "s/t")),
     "group streams": (ReaderGroupConfig.of, "^the streams of a reader group", (*ONE[1:], 5, None)),
     "group ends": (lambda v: ReaderGroupConfig.of([S], ends=v), "^ends", (*ONE, 5, None, ["s/t"], [S])),
     "group cuts": (ReaderGroupConfig.of([S]).starting_at, "^cuts", (*ONE, 5, None, ["s/t"], [S])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from struct import pack
 from typing import Any
 
@@ -11,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from pravega_wire.errors import MissingExtraError
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.support.arrow import arrow_integer, arrow_text
 
@@ -114,3 +116,10 @@ def test_texts_of_arrow(value: str) -> None:
     assert made.type == pa.string()
     assert made.as_py() == value
     assert pa.repeat(made, 3).to_pylist() == [value] * 3
+
+
+@pytest.mark.parametrize("name", ["to_arrow", "offsets_arrow"])
+def test_without_pyarrow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=rf"^{name} needs pyarrow: pip install"):
+        getattr(batch_of([b"event"]), name)()

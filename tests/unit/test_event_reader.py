@@ -13,7 +13,7 @@ import trio
 
 from pravega_wire import PravegaConfig, aio, sync
 from pravega_wire.aio import portal as loops
-from pravega_wire.errors import DataLossError, PravegaTimeoutError
+from pravega_wire.errors import DataLossError, InvalidArgumentError, PravegaTimeoutError
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_state import (
@@ -319,3 +319,10 @@ async def test_a_segment_that_is_lost_and_regained_in_one_round(monkeypatch: pyt
         assert isinstance(event, Event)
         assert event.offset == 2 * len(EVENT)
         assert reader.position.offsets == {SEGMENT: 3 * len(EVENT)}
+
+
+def test_a_reader_refuses_what_is_no_serializer() -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"^reader a of scope/group: serializer must be a serializer"
+    ):
+        EventReader(cast("Any", None), GROUP, "a", cast("Any", 5))

@@ -22,7 +22,7 @@ from pravega_wire.cli import server as command
 from pravega_wire.errors import InvalidArgumentError, ServerStartError
 from pravega_wire.protocol.commands import DataAppended
 from pravega_wire.testing import FaultProxy, containers, jars, java, processes, running, server
-from pravega_wire.testing.launching import java_process
+from pravega_wire.testing.launching import java_memory, java_process
 from pravega_wire.testing.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -263,6 +263,12 @@ def test_logs_that_cannot_be_written(no_settings: pytest.MonkeyPatch, tmp_path: 
     for context in (server.standalone(kind="jars"), server.cluster()):
         with pytest.raises(ServerStartError, match=r"cannot be written to .*set PRAVEGA_WIRE_CACHE"), context:
             raise AssertionError
+
+
+@pytest.mark.parametrize("size", ["lots", "", "0", "1.5g", "2gb", "-1m", 512, None])
+def test_what_is_no_size_for_java(size: Any) -> None:
+    with pytest.raises(ServerStartError, match="memory must be a size for Java like '512m' or '2g', not"):
+        java_memory("1g", size)
 
 
 @pytest.mark.parametrize("name", ["segment_stores", "containers", "controllers"])

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from pravega_wire.cli.work.streams import segment_label
-from pravega_wire.errors import DecodeError, InvalidArgumentError, MissingExtraError
+from pravega_wire.errors import DecodeError, InvalidArgumentError
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.support.arrow import need_arrow
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.naming import parse_segment_name
 from pravega_wire.values.positions import EventPointer
@@ -40,7 +41,6 @@ __all__ = [
     "first_of",
     "follow",
     "from_group",
-    "need_arrow",
     "show",
 ]
 
@@ -269,19 +269,6 @@ class LateSink:
         self.open().take(batch)
 
 
-def need_arrow(format: str) -> Any:
-    """Import and return pyarrow.
-
-    :param format: the format that needs it, for the message.
-    :raises MissingExtraError: it is not installed.
-    """
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise MissingExtraError(f'{format} files need pyarrow: pip install "pravega-wire[arrow]"') from error
-    return pyarrow
-
-
 class FileSink(AbstractContextManager["FileSink"]):
     """Writes events to a file of Arrow's, with the columns ``event``, ``stream``, ``segment_id`` and
     ``offset``.
@@ -292,7 +279,10 @@ class FileSink(AbstractContextManager["FileSink"]):
     """
 
     def __init__(self, path: Path, format: str) -> None:
-        self._pa = pa = need_arrow(format)
+        need_arrow(f"{format} files need")
+        import pyarrow as pa
+
+        self._pa: Any = pa
         self._schema = pa.schema(
             [
                 ("event", pa.binary()),
