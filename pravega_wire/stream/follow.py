@@ -216,10 +216,11 @@ class _Segments:
         return await self._core.controller.get_successors(self._stream.scope, self._stream.name, segment_id)
 
 
-def _abandon(token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
-    """End the tasks of a follower that was dropped without closing it; in any thread."""
-    with suppress(trio.RunFinishedError):
-        token.run_sync_soon(scope.cancel)
+def _abandon(token: trio.lowlevel.TrioToken, segments: _Segments) -> None:
+    """End the tasks of a follower that was dropped, if they have not ended; in any thread."""
+    if not segments.ended.is_set():
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(segments.scope.cancel)
 
 
 class _Hand:
@@ -428,7 +429,7 @@ class StreamFollower(Generic[T]):
             self._offsets = dict(cut.positions)
             for segment_id, offset in cut.positions.items():
                 segments.begin(segment_id, offset)
-            finalize(self, _abandon, trio.lowlevel.current_trio_token(), segments.scope).atexit = False
+            finalize(self, _abandon, trio.lowlevel.current_trio_token(), segments).atexit = False
             self._core.nursery.start_soon(segments.run)
             self._segments = segments
         return segments

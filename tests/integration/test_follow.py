@@ -400,6 +400,21 @@ async def test_what_is_dropped_ends(config: PravegaConfig) -> None:
         await all_done(client)
 
 
+async def test_what_was_closed_wakes_nobody_when_it_is_dropped(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(config) as client:
+        await write(client, 0)
+        async with client.follow_events("t") as events:
+            assert await values(events, 1) == [0]
+        woken: list[object] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(trio.lowlevel.TrioToken, "run_sync_soon", lambda _, work, *__: woken.append(work))
+            del events
+            gc.collect()
+        assert woken == []
+
+
 async def test_the_client_is_closed(config: PravegaConfig) -> None:
     async with opened(config) as client:
         events = client.follow_events("t")
