@@ -248,7 +248,7 @@ class Jobs(Election):
                 if isinstance(error, PravegaError):
                     self.bear(error)
                 return
-            self.world.events.note(f"{process.name}: job {number} was {outcomes}")
+            self.world.events.note(f"{process.name}: job {number} was {sorted(outcomes)}")
             self.succeeded.add(number)
 
     async def end(self) -> None:
