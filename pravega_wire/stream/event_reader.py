@@ -266,8 +266,10 @@ class EventReader(Generic[T]):
             joined=lambda: 0 if self._link is None else self._link.joined(reader_id),
         )
         self._link: GroupLink | None = None
-        self._nursery_manager: Any = None
-        self._nursery: trio.Nursery | None = None
+        self._entered = False
+        # One for each of the reader's tasks.
+        self._tasks: set[trio.CancelScope] = set()
+        self._tasks_ended = trio.Event()
         self._feeds: dict[str, _Feed] = {}
         self._wake = trio.Event()
         self._cursor: _Cursor | None = None
@@ -287,7 +289,7 @@ class EventReader(Generic[T]):
     def __repr__(self) -> str:
         if self._closed:
             state = "closed"
-        elif self._nursery is None:
+        elif not self._entered:
             state = "not entered"
         else:
             state = f"open, {len(self.segments)} segments"
@@ -304,10 +306,36 @@ class EventReader(Generic[T]):
         except BaseException as error:
             await self._give_up_joining(error)
             raise
-        self._nursery_manager = trio.open_nursery()
-        self._nursery = await self._nursery_manager.__aenter__()
-        self._nursery.start_soon(self._keep_time, name=f"time of reader {self.reader_id}")
+        self._entered = True
+        self._start(f"time of reader {self.reader_id}", self._keep_time)
         return self
+
+    def _start(self, name: str, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        # Not in a nursery around the caller's block: readers would have to be left in the opposite order of
+        # joining, and a time limit for joining would have to include the block.
+        scope = trio.CancelScope()
+        self._tasks.add(scope)
+        self._core.nursery.start_soon(self._run, scope, work, arguments, name=name)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _run(
+        self, scope: trio.CancelScope, work: Callable[..., Awaitable[None]], arguments: tuple[object, ...]
+    ) -> None:
+        try:
+            with scope:
+                await work(*arguments)
+        finally:
+            self._tasks.remove(scope)
+            if not self._tasks:
+                self._tasks_ended.set()
+
+    async def _end_tasks(self) -> None:
+        """End what the reader has started, and wait for it; only called under a shield."""
+        while self._tasks:
+            for scope in self._tasks:
+                scope.cancel()
+            self._tasks_ended = trio.Event()
+            await self._tasks_ended.wait()
 
     @limited("joining group {self.group} as reader {self.reader_id}")
     async def _join(self) -> None:
@@ -344,7 +372,7 @@ class EventReader(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._nursery is None or self._link is None:
+        if not self._entered or self._link is None:
             raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} was not entered")
         leaving: PravegaError | None = None
         try:
@@ -362,14 +390,9 @@ class EventReader(Generic[T]):
                     self.reader_id, self.group, leaving or NO_TIME,
                 )  # fmt: skip
             self._left = True
-            try:
-                # The nursery is given no exception: its tasks do not fail, and an exception of the body is
-                # passed on unchanged. Nothing may be awaited between the two lines: it would be cancelled.
-                self._nursery.cancel_scope.cancel()
-                await self._nursery_manager.__aexit__(None, None, None)
-            finally:
-                with trio.CancelScope(shield=True):
-                    await self._link.aclose()
+            with trio.CancelScope(shield=True):
+                await self._end_tasks()
+                await self._link.aclose()
         if error is None:
             if leaving is not None:
                 raise leaving
@@ -699,7 +722,6 @@ class EventReader(Generic[T]):
             self._round_done.set()
         return checkpoint
 
-    @trio.lowlevel.enable_ki_protection
     async def _keep_time(self) -> None:
         """End the events without a look at the clock when a round is due, however fast the caller is."""
         while True:
@@ -739,7 +761,6 @@ class EventReader(Generic[T]):
         return max(SMALLEST_CHUNK_BYTES, min(CHUNK_BYTES, share))
 
     def _open_feed(self, segment: str, offset: int) -> None:
-        assert self._nursery is not None
         reader = FollowingReader(
             self._core.stores,
             self._core.target(stream_of(segment), segment_id_of(segment), Access.READ),
@@ -749,9 +770,8 @@ class EventReader(Generic[T]):
             depth=2,
         )
         feed = self._feeds[segment] = _Feed(segment, reader)
-        self._nursery.start_soon(self._pump, feed, name=f"reading {segment}")
+        self._start(f"reading {segment}", self._pump, feed)
 
-    @trio.lowlevel.enable_ki_protection
     async def _pump(self, feed: _Feed) -> None:
         """Read a segment ahead, one batch at a time."""
         with feed.scope:

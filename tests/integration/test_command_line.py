@@ -271,8 +271,7 @@ def test_groups(wire: Wire) -> None:
             # Only the reader's program could answer.
             await group._change(lambda state: [CreateCheckpoint("stuck")])
             reader._left = True
-            reader._nursery.cancel_scope.cancel()  # type: ignore[union-attr]
-            await reader._nursery_manager.__aexit__(None, None, None)
+            await reader._end_tasks()
 
     wire.client(die)
     (about,) = wire.json("group", "describe", "g")

@@ -1288,6 +1288,25 @@ async def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
             assert all(int(each) >= assigner.watermark for each in order.held())
 
 
+async def test_readers_are_left_in_any_order(config: PravegaConfig) -> None:
+    """Also after a time limit for joining, which does not include the block."""
+
+    async with open_client(config) as client:
+        await client.create_stream("s", 2)
+        await write(client, "s", 0, 10)
+        async with group_of(client, "s") as group:
+            readers = [group.reader("a"), group.reader("b"), group.reader("c")]
+            for reader in readers:
+                with trio.fail_after(60):
+                    await reader.__aenter__()
+            for reader in readers:
+                await reader.__aexit__(None, None, None)
+            await group.refresh()
+            assert group.online_readers == frozenset()
+            async with group.reader("a") as reader:
+                assert len(await take(reader, 10)) == 10
+
+
 async def test_joining_that_is_cancelled_leaves_no_reader_behind(config: PravegaConfig) -> None:
     """At each step of the task, several times: writes that are under way may be stored afterwards."""
 

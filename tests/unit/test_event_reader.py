@@ -119,8 +119,16 @@ class Store(test_following_reader.Store):
             )  # fmt: skip
 
 
+class Nursery:
+    """As much of a client's nursery as a reader uses."""
+
+    start_soon = staticmethod(trio.lowlevel.spawn_system_task)
+
+
 class Core:
     """As much of a client as a reader uses."""
+
+    nursery = Nursery()
 
     def __init__(self, store: Store) -> None:
         self.stores = store
