@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pravega_wire.controller.tokens import Access
-from pravega_wire.controller.types import SegmentWithRange
+from pravega_wire.controller.types import SegmentWithRange, Successors
 from pravega_wire.errors import (
     ArgumentTypeError,
     AuthError,
@@ -17,12 +17,14 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     NoSuchSegmentError,
     NotFoundError,
+    RetriesExhaustedError,
     StreamChangingError,
     UndecidableCutError,
 )
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
+from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.support.nurseries import look_up_all
@@ -40,8 +42,8 @@ from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "check_cut", "check_offsets", "head", "last_segments", "segment_ranges", "segments_of_epochs",
-    "stream_layout", "tail",
+    "check_cut", "check_offsets", "head", "last_segments", "no_successors", "segment_ranges",
+    "segments_of_epochs", "stream_layout", "successors", "tail",
 ]  # fmt: skip
 
 _UNKNOWN_ATTEMPTS = 4
@@ -90,6 +92,38 @@ async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
         scope=stream.scope,
         stream=stream.name,
     )
+
+
+def no_successors(core: ClientCore, stream: ScopedStream, segment_id: int) -> RetriesExhaustedError:
+    return RetriesExhaustedError(
+        f"segment {segment_id} of {stream} has ended, and the controller reported no successors for "
+        f"{core.stores.operation_timeout:g} s. If the stream was deleted and created again, open a new "
+        "writer or follower",
+        scope=stream.scope,
+        stream=stream.name,
+    )
+
+
+async def successors(
+    core: ClientCore, stream: ScopedStream, segment_id: int, waiting: Callable[[], None] = lambda: None
+) -> Successors:
+    """What follows a segment that has ended; nothing if the stream is sealed.
+
+    :param waiting: called before each wait for a controller that reports none, although the stream has other
+        segments.
+    :raises RetriesExhaustedError: it reported none for the operation timeout, probably because the stream
+        was deleted and created again.
+    """
+    backoff = Backoff(core.stores.operation_timeout)
+    while True:
+        following = await core.controller.get_successors(stream.scope, stream.name, segment_id)
+        # If it has no successors but the stream has active segments, the controller has not finished
+        # recording the scale. Only a stream without active segments is sealed.
+        if following.segments or not await core.controller.get_current_segments(stream.scope, stream.name):
+            return following
+        waiting()
+        if not await backoff.wait():
+            raise no_successors(core, stream, segment_id)
 
 
 async def last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:

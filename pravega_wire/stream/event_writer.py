@@ -17,7 +17,6 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     NoSuchSegmentError,
     PravegaError,
-    RetriesExhaustedError,
     SegmentSealedError,
     StreamSealedError,
 )
@@ -25,8 +24,8 @@ from pravega_wire.protocol.append import too_large
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
-from pravega_wire.segment.store import Backoff
 from pravega_wire.serializers import Serializer, Value
+from pravega_wire.stream.batch import successors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.large import MAX_LARGE_EVENT_BYTES, append_large_event
 from pravega_wire.stream.routing import (
@@ -48,15 +47,6 @@ __all__ = ["EventWriter", "event_writer"]
 log = logging.getLogger(__name__)
 
 _SLOW_SECONDS: Final = 5.0
-
-
-def no_successors(stream: ScopedStream, segment_id: int, seconds: float) -> RetriesExhaustedError:
-    return RetriesExhaustedError(
-        f"segment {segment_id} of {stream} has ended, and the controller reported no successors for "
-        f"{seconds:g} s. If the stream was deleted and created again, open a new writer",
-        scope=stream.scope,
-        stream=stream.name,
-    )
 
 
 class EventWriter(RoutedWriter[Value]):
@@ -307,18 +297,12 @@ class EventWriter(RoutedWriter[Value]):
 
         :param error: the error that showed that the segment had ended.
         """
-        stream, segment_id = self.stream, appender.target.segment_id
-        backoff = Backoff(self._core.stores.operation_timeout)
+        stream = self.stream
         # The controller records a scale within moments. Successors of a deleted segment are already recorded.
         warn_at = trio.current_time() + (0 if isinstance(error, NoSuchSegmentError) else _SLOW_SECONDS)
-        while True:
-            following = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
-            if following.segments:
-                return [(segment.low, segment.high, segment.segment_id) for segment in following.segments]
-            # If it has no successors but the stream has active segments, the controller has not finished
-            # recording the scale. Only a stream without active segments is sealed.
-            if not await self._core.controller.get_current_segments(stream.scope, stream.name):
-                return []
+
+        def warn() -> None:
+            nonlocal warn_at
             if trio.current_time() >= warn_at:
                 warn_at = math.inf
                 log.warning(
@@ -327,8 +311,9 @@ class EventWriter(RoutedWriter[Value]):
                     "deleted and created again, open a new writer. The segment ended with: %s",
                     stream, self._core.stores.operation_timeout, appender.target.name, error,
                 )  # fmt: skip
-            if not await backoff.wait():
-                raise no_successors(stream, segment_id, self._core.stores.operation_timeout)
+
+        following = await successors(self._core, stream, appender.target.segment_id, warn)
+        return [(segment.low, segment.high, segment.segment_id) for segment in following.segments]
 
     async def aclose(self) -> None:
         """Flush and close. If the flush fails, the writer is closed all the same.

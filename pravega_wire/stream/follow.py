@@ -23,7 +23,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer, preparing, total
-from pravega_wire.stream.batch import check_offsets
+from pravega_wire.stream.batch import check_offsets, successors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event
 from pravega_wire.stream.skipping import report_skipped
@@ -184,7 +184,7 @@ class _Segments:
 
     async def _what_follows(self, segment_id: int) -> list[tuple[int, frozenset[int]]]:
         found = []
-        for each in (await self._successors(segment_id)).successors:
+        for each in (await successors(self._core, self._stream, segment_id)).successors:
             needed = {
                 before
                 for before in each.predecessors
@@ -205,15 +205,15 @@ class _Segments:
         known = self._passed.get(segment_id)
         if known is None:
             known = False
-            for each in (await self._successors(segment_id)).segments:
+            following = await self._core.controller.get_successors(
+                self._stream.scope, self._stream.name, segment_id
+            )
+            for each in following.segments:
                 if each.segment_id in self._first or await self._is_passed(each.segment_id):
                     known = True
                     break
             self._passed[segment_id] = known
         return known
-
-    async def _successors(self, segment_id: int) -> Any:
-        return await self._core.controller.get_successors(self._stream.scope, self._stream.name, segment_id)
 
 
 def _abandon(token: trio.lowlevel.TrioToken, segments: _Segments) -> None:

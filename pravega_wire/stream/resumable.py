@@ -37,9 +37,9 @@ from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.serializers import Serializer, Value
 from pravega_wire.stream.arrow import is_arrow, one_array
-from pravega_wire.stream.batch import segments_of_epochs
+from pravega_wire.stream.batch import no_successors, segments_of_epochs
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.event_writer import EventWriter, no_successors
+from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.routing import (
     DEFAULT_MAX_OUTSTANDING_BYTES,
     YIELD_SECONDS,
@@ -408,7 +408,7 @@ class ResumableWriter(EventWriter[Value]):
             if all(each.segment_id != segment_id for each in segments):
                 return segments
             if not await backoff.wait():
-                raise no_successors(self.stream, segment_id, self._core.stores.operation_timeout)
+                raise no_successors(self._core, self.stream, segment_id)
 
     async def _stored_since(self, segment_ids: Iterable[int] | None = None) -> _Stored:
         return await _stored(self._core, self.stream, self._id_on, segment_ids)

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -35,6 +36,7 @@ from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
     InvalidStreamCutError,
+    RetriesExhaustedError,
     StreamNotFoundError,
 )
 from pravega_wire.metrics import DataSkipped
@@ -388,6 +390,24 @@ async def test_closing_ends_a_call(config: PravegaConfig) -> None:
         # Before it has begun, and again.
         await events.aclose()
         await client.follow_events("t").aclose()
+
+
+async def test_a_stream_that_was_created_again_has_no_end(config: PravegaConfig) -> None:
+    """The new one is not read, and it is not taken for a sealed one either."""
+    async with open_client(replace(config, operation_timeout=5)) as client:
+        await client.create_stream("t", 1)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([b"old" * 100_000] * 40)  # more than is read ahead
+        async with client.follow_events("t", on_truncated="skip_to_head") as events:
+            assert await events.read_event() is not None
+            await client.delete_stream("t", seal=True)
+            await client.create_stream("t", 1)
+            with pytest.raises(RetriesExhaustedError, match="created again, open a new writer or follower"):
+                while True:
+                    event = await events.read_event()
+                    assert event is not None
+                    assert event.value.startswith(b"old")
+            assert not events.end_of_data
 
 
 async def test_what_is_dropped_ends(config: PravegaConfig) -> None:
