@@ -37,7 +37,7 @@ from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.serializers import Serializer, Value
 from pravega_wire.stream.arrow import is_arrow, one_array
-from pravega_wire.stream.batch import no_successors, segments_of_epochs
+from pravega_wire.stream.batch import no_successors, segments_of_epochs, successors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.routing import (
@@ -402,6 +402,9 @@ class ResumableWriter(EventWriter[Value]):
 
         There are none if the stream is sealed.
         """
+        # The segments of a stream that was created again do not follow it.
+        if not (await successors(self._core, self.stream, segment_id)).segments:
+            return []
         backoff = Backoff(self._core.stores.operation_timeout)
         while True:
             segments = await self._core.controller.get_current_segments(self.stream.scope, self.stream.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from pravega_wire import PravegaClient, PravegaConfig, ResumableWriter, open_cli
 from pravega_wire.errors import (
     EventTooLargeError,
     InvalidArgumentError,
+    RetriesExhaustedError,
     StreamSealedError,
     WriterHistoryLostError,
 )
@@ -327,3 +329,14 @@ def test_blocking(config: PravegaConfig) -> None:
             assert (writer.next_event_number, writer.events_skipped) == (61, 10)
         found = [event for batch in client.read_events("r") for event in batch]
         assert_exactly(islice(found, None), 60)
+
+
+async def test_a_stream_that_was_created_again_is_named(config: PravegaConfig) -> None:
+    async with open_client(replace(config, operation_timeout=5)) as client:
+        await client.create_stream("again", 1)
+        async with client.resumable_writer("again", uuid4()) as writer:
+            await (await writer.write_event(b"1")).wait()
+            await client.delete_stream("again", seal=True)
+            await client.create_stream("again", 1)
+            with pytest.raises(RetriesExhaustedError, match="If the stream was deleted and created again"):
+                await (await writer.write_event(b"2")).wait()
