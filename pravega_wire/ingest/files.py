@@ -196,8 +196,9 @@ def check_done(files: Sequence[Found], record: IngestRecord, done: bool, on_chan
     if done and all(each.name != record.item for each in files):
         raise _changed(
             record,
-            f"file {record.item} was ingested and no longer exists: restore it, or continue without this "
-            "check (on_changed='ignore', or --ignore-changes)",
+            f"file {record.item} was ingested, and no longer exists or does not match the pattern: restore "
+            "it, use the pattern that it was ingested with, or continue without this check "
+            "(on_changed='ignore', or --ignore-changes)",
         )
     raise _changed(
         record,

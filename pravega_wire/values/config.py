@@ -214,6 +214,10 @@ def parse_endpoint(text: str, what: str) -> Endpoint:
             ipaddress.IPv6Address(host)
         except ValueError:
             raise InvalidArgumentError(f"{what}: {shown(host)} is not an IPv6 address") from None
+    elif "://" in host:
+        raise InvalidArgumentError(
+            f"{what}: write {shown(text)} without the scheme (a controller URI has one, at its beginning)"
+        )
     elif ":" in host:
         raise InvalidArgumentError(f"{what}: write an IPv6 address in brackets: [{host[:60]}]:{port}")
     elif not _HOST.fullmatch(host):

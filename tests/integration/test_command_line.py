@@ -182,6 +182,28 @@ def test_appending_and_reading(wire: Wire, tmp_path: Path) -> None:
     assert wire.lines("read", "t", "--from", "0=0", "--skip-truncated") == ["one", "two"]
 
 
+def test_truncated_bytes_are_reported_only_where_they_are_read(wire: Wire) -> None:
+    """Measuring a lag, or checking where an event begins, skips nothing."""
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"a\nb\n")
+    wire("group", "create", "g", "t")
+    wire("stream", "truncate", "t", "--to", "tail", "--yes")
+    (group,) = wire.json("group", "list")
+    assert (group["lag"], wire.error) == (0, "")
+    for words in (
+        ("group", "describe", "g"),
+        ("group", "create", "other", "t", "--from", "0=0"),
+        ("stream", "truncate", "t", "--to", "0=9", "--yes"),
+        ("top", "--count", "2", "--interval", "1ms", "--json"),
+    ):
+        wire(*words)
+        assert "truncated" not in wire.error, words
+    wire("read", "t", "--from", "0=0", code=Exit.FAILED)
+    assert wire.error.count("truncated") == 1
+    wire("read", "t", "--from", "0=0", "--skip-truncated")
+    assert wire.error.count("18 bytes were truncated") == 1
+
+
 def test_files_that_cannot_be_events(wire: Wire, tmp_path: Path) -> None:
     wire("stream", "create", "t")
     Path("one").write_bytes(b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import logging
 import math
@@ -360,7 +361,7 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
         (["read", "s/t", "--reader", "r"], "--reader needs --group"),
         (["read", "s/t", "--format", "parquet"], "--output FILE"),
         (["read", "s/t", "--limit", "0"], "must be positive"),
-        (["read", "s/t", "--from", "x"], "not the text of a stream cut"),
+        (["read", "s/t", "--from", "x"], "'x' is not a position: write head, tail, "),
         (["append", "s/t", "--whole-files"], "needs files"),
         (["append", "s/t", "--key", "a", "--key-field", "b"], "choose one"),
         (["append", "s/t", "--rate", "0"], "must be positive"),
@@ -837,6 +838,27 @@ def test_positions(tmp_path: Path) -> None:
     for wrong in ("", "0=x", "somewhere", f"@{tmp_path}/none", "time:x", "a=1"):
         with pytest.raises(InvalidArgumentError):
             points.parse_point(wrong)
+    with pytest.raises(
+        InvalidArgumentError, match=r"^'somewhere' is not a position: write head, tail, time:"
+    ):
+        points.parse_point("somewhere")
+    later = base64.b64encode(gzip.compress(b"1:mill/pressure:0:0:7")).decode()
+    with pytest.raises(InvalidArgumentError, match="version '1' is not supported"):
+        points.parse_point(later)
+
+
+async def test_a_message_shows_a_time_and_not_its_milliseconds() -> None:
+    asked = []
+
+    async def cut_at(stream: ScopedStream, time: datetime | int) -> StreamCut:
+        asked.append(time)
+        return StreamCut(stream, {0: 0})
+
+    client: Any = SimpleNamespace(cut_at=cut_at)
+    for text in ("time:2026-01-31T12:00:00.001Z", f"time:{10**18}"):
+        await points.resolve(client, STREAM, points.parse_point(text))
+    # There is no year for the second one: it is in a unit of the writers.
+    assert asked == [datetime(2026, 1, 31, 12, 0, 0, 1000, UTC), 10**18]
 
 
 def test_a_cut_at_a_time() -> None:

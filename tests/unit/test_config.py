@@ -196,6 +196,13 @@ def test_every_setting_comes_from_argument_property_or_environment(name: str) ->
         assert getattr(won, name) == default
 
 
+def test_two_schemes_in_one_uri() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"write 'tcp://two\.example:9090' without the scheme"):
+        PravegaConfig("tcp://one.example:9090,tcp://two.example:9090")
+    with pytest.raises(InvalidArgumentError, match="write an IPv6 address in brackets"):
+        PravegaConfig("tcp://::1:9090")
+
+
 def test_an_argument_that_is_false_wins() -> None:
     true = {"PRAVEGA_VALIDATE_HOSTNAME": "true"}
     assert PravegaConfig.from_defaults(validate_hostname=False, env=true).validate_hostname is False

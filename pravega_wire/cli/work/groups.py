@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pravega_wire.cli.work.points import Point, resolve_event
+from pravega_wire.cli.work.points import Point, ranges_left, resolve_event
 from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.errors import InvalidArgumentError, PravegaError, StreamNotFoundError
 from pravega_wire.values.naming import parse_segment_name
@@ -56,9 +56,7 @@ async def lag_of(client: PravegaClient, group: ReaderGroup) -> int:
     total = 0
     for stream, cut in (await group.stream_cuts()).items():
         try:
-            ranges = await client.segment_ranges(
-                stream, cut, group.config.ends.get(stream), on_truncated="skip_to_head"
-            )
+            ranges = await ranges_left(client, stream, cut, group.config.ends.get(stream))
         except StreamNotFoundError:
             # It was deleted: nothing of it will be read.
             continue

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from pravega_wire.cli.values import parse_time
-from pravega_wire.errors import DecodeError, InvalidArgumentError
+from pravega_wire.errors import DecodeError, InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.support.checks import shown
 from pravega_wire.values.naming import segment_id
 from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
@@ -17,7 +18,7 @@ from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
 
-__all__ = ["HELP", "Point", "own_cut", "parse_point", "resolve", "resolve_event"]
+__all__ = ["HELP", "Point", "own_cut", "parse_point", "ranges_left", "resolve", "resolve_event"]
 
 HELP: Final = (
     "head, tail, time:TIME (where the stream has watermarks), the text of a cut, @FILE with such a text, "
@@ -66,7 +67,16 @@ def parse_point(text: str) -> Point:
         return Point("time", time=parse_time(text.removeprefix("time:"), time.time()))
     if "=" in text.rstrip("="):
         return Point("offsets", offsets=_offsets(text))
-    return Point("cut", cut=StreamCut.from_text(text))
+    try:
+        return Point("cut", cut=StreamCut.from_text(text))
+    except InvalidStreamCutError as error:
+        if error.__cause__ is None:
+            # It is the text of a cut, which says what is wrong with it.
+            raise
+        raise InvalidArgumentError(
+            f"{shown(text)} is not a position: write head, tail, time:TIME, SEGMENT=OFFSET, the text of a "
+            "cut (pravega-wire cut now prints one), or @FILE with such a text"
+        ) from error
 
 
 def _offsets(text: str) -> tuple[tuple[int, int], ...]:
@@ -112,7 +122,38 @@ async def resolve(client: PravegaClient, stream: ScopedStream, point: Point) -> 
         case "cut":
             return own_cut(stream, point)
         case "time":
-            return await client.cut_at(stream, point.time)
+            return await client.cut_at(stream, _moment(point.time))
+
+
+def _moment(milliseconds: int) -> datetime | int:
+    """Return a time as a datetime, which messages show in a readable form, if our calendar has it."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
+
+
+async def ranges_left(
+    client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut | None
+) -> list[SegmentRange]:
+    """Return what is left of the data between two cuts, to measure it or to look at it.
+
+    Nobody reads it, so unlike :meth:`PravegaClient.segment_ranges` this does not report what was truncated.
+
+    :param client: the client.
+    :param stream: the stream.
+    :param start: the cut to start at.
+    :param end: the cut to end at; None for the tail.
+    """
+    from pravega_wire.stream.batch import segment_ranges
+    from pravega_wire.stream.inside import core_of
+    from pravega_wire.transport.limits import limit
+
+    with limit(client.config.operation_timeout, f"finding the data between two cuts of stream {stream}"):
+        return await segment_ranges(
+            core_of(client), stream, start, "latest" if end is None else end, "skip_to_head", reader=None
+        )
+    raise AssertionError("not reached")  # the limit raises when it suppresses
 
 
 async def resolve_event(client: PravegaClient, stream: ScopedStream, point: Point) -> StreamCut:
@@ -129,8 +170,7 @@ async def resolve_event(client: PravegaClient, stream: ScopedStream, point: Poin
     cut = await resolve(client, stream, point)
     if point.kind != "offsets":
         return cut
-    ranges = await client.segment_ranges(stream, cut, await client.tail(stream), on_truncated="skip_to_head")
-    for each in ranges:
+    for each in await ranges_left(client, stream, cut, await client.tail(stream)):
         if cut.positions.get(each.segment_id) == each.start_offset:
             try:
                 await _read_some(client, each)

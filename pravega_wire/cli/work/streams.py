@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pravega_wire.cli.values import counted, duration_text, size_text
-from pravega_wire.cli.work.points import Point, resolve, resolve_event
+from pravega_wire.cli.work.points import Point, ranges_left, resolve, resolve_event
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
 from pravega_wire.support.checks import INT64_MAX
@@ -207,7 +207,7 @@ async def list_streams(
 
 async def _summary(client: PravegaClient, stream: ScopedStream) -> dict[str, Any]:
     info = await client.stream_info(stream)
-    ranges = await client.segment_ranges(stream, info.head, info.tail, on_truncated="skip_to_head")
+    ranges = await ranges_left(client, stream, info.head, info.tail)
     return {
         "stream": str(stream),
         "segments": 0 if info.sealed else len(info.tail.positions),
@@ -350,5 +350,5 @@ async def truncate(
 
 async def removed_bytes(client: PravegaClient, stream: ScopedStream, head: StreamCut, cut: StreamCut) -> int:
     """Return the number of bytes that truncating at a cut removes."""
-    ranges = await client.segment_ranges(stream, head, cut, on_truncated="skip_to_head")
+    ranges = await ranges_left(client, stream, head, cut)
     return sum(each.length for each in ranges)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from pravega_wire.cli.work.groups import lag_of
+from pravega_wire.cli.work.points import ranges_left
 from pravega_wire.errors import PravegaError
 from pravega_wire.support.nurseries import look_up_all
 from pravega_wire.values.types import ScopedStream, StreamCut
@@ -119,7 +120,7 @@ class _Watcher:
             self._tails[stream] = tail, now
             if before is None:
                 return StreamSample(str(stream), len(tail.positions))
-            ranges = await client.segment_ranges(stream, before[0], tail, on_truncated="skip_to_head")
+            ranges = await ranges_left(client, stream, before[0], tail)
             written = sum(each.length for each in ranges)
             return StreamSample(str(stream), len(tail.positions), rate(written, now - before[1]))
         except PravegaError as error:
