@@ -629,7 +629,10 @@ class TransactionAbortedError(TransactionNotOpenError):
 
 
 class TransactionExpiredError(TransactionAbortedError):
-    """The server aborted the transaction because its lease or its maximum lifetime ended."""
+    """The transaction was aborted: its lease or its maximum lifetime ended, or another process aborted it.
+
+    The server does not tell which.
+    """
 
 
 class TransactionUnknownError(TransactionError):
