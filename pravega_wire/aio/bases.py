@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -508,19 +507,17 @@ class RevisionReaderBase(Closable, Generic[T]):
         super().__init__(portal, twin)
         self._serializer = serializer
         # All values that have arrived cross between the threads together.
-        self._here: deque[tuple[Revision, bytes]] = deque()
+        # The next one is the last.
+        self._here: list[tuple[Revision, bytes]] = []
 
     async def _fill(self) -> None:
         if not self._here:
-            self._here += await self._take(self._twin.next_values)
-
-    def _made(self) -> tuple[Revision, T]:
-        revision, payload = self._here.popleft()
-        return revision, self._serializer.deserialize(payload)
+            self._here[:0] = reversed(await self._take(self._twin.next_values))
 
     async def _next_value(self) -> tuple[Revision, T] | None:
         await self._fill()
-        return self._made() if self._here else None
+        found = deserialized(self._here, self._serializer, 1)
+        return found[0] if found else None
 
     async def _next_values(self) -> list[tuple[Revision, T]]:
         await self._fill()
@@ -576,7 +573,11 @@ class TableIteratorBase(Handle, Generic[T]):
     """The base of iterators over key-value tables."""
 
     async def _next_page(self) -> list[T]:
-        found: list[T] = await self._take(self._twin.next_page)
+        # Two steps: the page that is fetched for a cancelled task stays there, before :attr:`position`.
+        take: Callable[[], list[T]] = self._twin._all_items
+        while not (found := take()):
+            if not await self._call(self._twin._find):
+                return []
         return found
 
     def __aiter__(self) -> Self:

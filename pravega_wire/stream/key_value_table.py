@@ -1047,26 +1047,40 @@ class TableIterator(Generic[T]):
         return self._first_item()
 
     def _first_item(self) -> T:
-        """Return the next item of the page; in any thread."""
-        self._position, item = self._page.pop()
+        """Take the next item of the page; in any thread.
+
+        Nothing is called after it was taken: signal handlers run after calls, and Ctrl-C would lose it.
+        """
+        self._position, item = self._page[-1]
+        del self._page[-1]
         return item
+
+    def _all_items(self) -> list[T]:
+        """Take all items of the page, none if there is no page; in any thread, as :meth:`_first_item`."""
+        page = self._page
+        items = [item for _, item in reversed(page)]
+        # Another thread may have taken it meanwhile.
+        if not page or self._page is not page:
+            return []
+        self._position = page[0][0]
+        self._page = []
+        return items
 
     async def next_page(self) -> list[T]:
         """Return the next items, as many as one fetch brings; an empty list after the last."""
         if not self._page and not await self._find():
             return []
-        page = [item for _, item in reversed(self._page)]
-        self._position = self._page[0][0]
-        self._page = []
-        return page
+        return self._all_items()
 
     async def _find(self) -> bool:
         """Fetch the next page. Returns False if there are no items left. For the facades, too.
 
+        A call that a thread has left may have fetched a page that nobody has taken. It stays.
+
         :raises ConcurrentUseError: another call is fetching it.
         """
         with self._alone:
-            return await self._load()
+            return bool(self._page) or await self._load()
 
     async def _load(self) -> bool:
         await run_all([self._filling(cursor) for cursor in self._cursors if not cursor.items], _AT_ONCE)

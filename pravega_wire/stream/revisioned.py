@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import sys
 from typing import Generic, Self, TypeVar
 from uuid import UUID
 
@@ -339,23 +339,31 @@ def _value_of(revision: Revision, payload: bytes, serializer: Serializer[T]) -> 
 
 
 def deserialized(
-    waiting: deque[tuple[Revision, bytes]], serializer: Serializer[T]
+    waiting: list[tuple[Revision, bytes]], serializer: Serializer[T], most: int = sys.maxsize
 ) -> list[tuple[Revision, T]]:
     """Take values out of ``waiting`` and deserialize them, up to one for which this fails.
 
     If the first one fails, it is taken out, and its error raised. An interrupt leaves them all.
+
+    :param waiting: the next one is the last.
+    :param most: the most values to take.
     """
     values: list[tuple[Revision, T]] = []
-    for revision, payload in waiting:
+    given = waiting[: -most - 1 : -1]
+    for revision, payload in given:
         try:
             values.append((revision, _value_of(revision, payload, serializer)))
         except Exception:
             if not values:
-                waiting.popleft()
+                del waiting[-1]
                 raise
             break
-    for _ in values:
-        waiting.popleft()
+    count = len(values)
+    # Nothing is called from here on: signal handlers run after calls, and Ctrl-C would lose the values.
+    # Another thread may have taken them meanwhile.
+    if not given or not waiting or waiting[-1] is not given[0]:
+        return []
+    del waiting[-count:]
     return values
 
 

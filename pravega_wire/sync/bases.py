@@ -9,7 +9,7 @@ result, after the portal. A class that is defined here (or imported) under its p
 from __future__ import annotations
 
 import inspect
-from collections import deque
+import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -37,6 +37,7 @@ from pravega_wire.stream.inside import run_over
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
 from pravega_wire.stream.key_value_table import TableKey
+from pravega_wire.stream.ranges_reader import RangesReader as AsyncRangesReader
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
@@ -493,8 +494,39 @@ class TransactionBase(TransactionCounting, WriterBase):
 class RangesReaderBase(Closable):
     """The base of readers of ranges."""
 
-    def __iter__(self) -> Iterator[EventBatch]:
-        return _OneThread(_each(self.next_batch))  # type: ignore[attr-defined]  # made from the twin's
+    def __init__(self, portal: Portal | Line, twin: AsyncRangesReader) -> None:
+        super().__init__(portal, twin)
+        # Results that the client's thread has read, until a thread takes them. Ctrl-C may end the call of the
+        # thread that has asked for one.
+        self._kept: list[EventBatch | None] = []
+
+    async def _keep(self) -> None:
+        """In the client's thread: what it has read cannot be lost between the threads."""
+        self._kept.append(await self._twin.next_batch())
+
+    def _next_batch(self, *, timeout: float | None = None) -> EventBatch | None:
+        while self._portal.closed or not self._kept:
+            self._call(timeout, Named(self._twin.next_batch, self._keep))
+        # Nothing is called from here on: signal handlers run after calls, and Ctrl-C would lose the batch.
+        found = self._kept[0]
+        del self._kept[0]
+        return found
+
+    def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        try:
+            super()._end(timeout, function, *args)
+        finally:
+            self._kept.clear()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> EventBatch:
+        # After an interrupt the next call goes on, as a generator would not.
+        batch = self._next_batch()
+        if batch is None:
+            raise StopIteration
+        return batch
 
 
 class RevisionReaderBase(Closable, Generic[T]):
@@ -510,8 +542,8 @@ class RevisionReaderBase(Closable, Generic[T]):
         super().__init__(portal, twin)
         self._serializer = serializer
         self._timeout = timeout
-        # Values that next_values() has received, behind one that could not be deserialized.
-        self._here: deque[tuple[Revision, bytes]] = deque()
+        # Values that have arrived, until a thread takes them. The next one is the last.
+        self._here: list[tuple[Revision, bytes]] = []
         # The reader of a loop that was left early has often no other user, and nobody closes it.
         finalize(self, _release, self._portal.portal, twin).atexit = False
 
@@ -526,17 +558,29 @@ class RevisionReaderBase(Closable, Generic[T]):
         return found
 
     def _next_value(self, *, timeout: float | None = None) -> tuple[Revision, T] | None:
-        found: tuple[Revision, bytes] | None
-        if self._here and not self._twin._closed:
-            found = self._here.popleft()
-        else:
-            found = self._call(timeout, self._twin.next_value)
-        return None if found is None else (found[0], self._serializer.deserialize(found[1]))
+        found = self._taken(1, timeout, self._twin.next_value)
+        return found[0] if found else None
 
     def _next_values(self, *, timeout: float | None = None) -> list[tuple[Revision, T]]:
-        if not self._here or self._twin._closed:
-            self._here += self._call(timeout, self._twin.next_values)
-        return deserialized(self._here, self._serializer)
+        return self._taken(sys.maxsize, timeout, self._twin.next_values)
+
+    def _taken(
+        self, most: int, timeout: float | None, like: Callable[[], Awaitable[Any]]
+    ) -> list[tuple[Revision, T]]:
+        take = partial(deserialized, self._here, self._serializer, most)
+        while self._portal.closed or self._twin._closed or not (found := take()):
+            if not self._call(timeout, Named(like, self._receive)):
+                return []
+        return found
+
+    async def _receive(self) -> bool:
+        """In the client's thread: what has arrived cannot be lost between the threads.
+
+        :returns: False after the last value.
+        """
+        values = await self._twin.next_values()
+        self._here[:0] = reversed(values)
+        return bool(values)
 
 
 def _release(portal: Portal, reader: AsyncRevisionReader[bytes]) -> None:
@@ -593,6 +637,14 @@ class RevisionedStreamBase(Closable, Generic[T]):
 
 class TableIteratorBase(Handle, Generic[T]):
     """The base of iterators over key-value tables."""
+
+    def _next_page(self, *, timeout: float | None = None) -> list[T]:
+        # Two steps: Ctrl-C during the call leaves the page where the next call takes it.
+        take: Callable[[], list[T]] = self._twin._all_items
+        while not (found := take()):
+            if not self._call(timeout, Named(self._twin.next_page, self._twin._find)):
+                return []
+        return found
 
     def __iter__(self) -> Iterator[T]:
         return self

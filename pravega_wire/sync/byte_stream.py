@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
-from pravega_wire.threads.portal import Line, Portal, shown_as
+from pravega_wire.threads.portal import Line, Named, Portal, shown_as
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 __all__ = ["ByteStreamReader", "ByteStreamWriter"]
+
+_NOTHING: Final = memoryview(b"")
 
 
 class ByteStreamWriter(io.RawIOBase):
@@ -115,6 +117,9 @@ class ByteStreamReader(io.RawIOBase):
         super().__init__()
         self._portal = Line(portal, reader.stream)
         self._twin = reader
+        # Bytes that the client's thread has received, until a thread takes them. Ctrl-C may end the call of
+        # the thread that has asked for them.
+        self._kept = _NOTHING
         self._portal.call(reader.__aenter__)
 
     def __repr__(self) -> str:
@@ -133,13 +138,28 @@ class ByteStreamReader(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         if not view:
             return 0
-        data = self._portal.within(timeout, self._twin.receive_some, len(view))
-        view[: len(data)] = data
-        return len(data)
+        while self._portal.closed or not self._kept:
+            receive = Named(self._twin.receive_some, self._receive)
+            if not self._portal.within(timeout, receive, view.nbytes):
+                return 0
+        # Nothing is called from here on: signal handlers run after calls, and Ctrl-C would lose the bytes.
+        found = self._kept[: view.nbytes]
+        view[: found.nbytes] = found
+        self._kept = self._kept[found.nbytes :]
+        return found.nbytes
+
+    async def _receive(self, size: int) -> bool:
+        """In the client's thread: what it has received cannot be lost between the threads.
+
+        :returns: False at the end.
+        """
+        if not self._kept:
+            self._kept = memoryview(await self._twin.receive_some(size))
+        return bool(self._kept)
 
     def tell(self) -> int:
         """Return the offset of the next byte."""
-        return self._twin.offset
+        return self._twin.offset - self._kept.nbytes
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /, *, timeout: float | None = None) -> int:
         """Continue reading at an offset. Returns the new offset, in bytes from the stream's beginning.
@@ -150,13 +170,18 @@ class ByteStreamReader(io.RawIOBase):
         :raises InvalidArgumentError: the new offset is negative or beyond the end, or ``whence`` is invalid.
         """
         if whence == io.SEEK_CUR:
-            offset += self._twin.offset
+            offset += self.tell()
         elif whence == io.SEEK_END:
             offset += self.tail(timeout=timeout)
         elif whence != io.SEEK_SET:
             raise InvalidArgumentError(f"whence must be 0, 1 or 2, not {whence}")
-        self._portal.within(timeout, self._twin.seek, offset)
+        self._portal.within(timeout, Named(self._twin.seek, self._seek), offset)
         return offset
+
+    async def _seek(self, offset: int) -> None:
+        """In the client's thread, so that the kept bytes go if and only if the offset changes."""
+        await self._twin.seek(offset)
+        self._kept = _NOTHING
 
     def head(self, *, timeout: float | None = None) -> int:
         """Return the first offset that can be read."""
@@ -171,4 +196,5 @@ class ByteStreamReader(io.RawIOBase):
         if not self.closed:
             if not self._portal.closed:
                 self._portal.close(timeout, self._twin.aclose)
+            self._kept = _NOTHING
             super().close()

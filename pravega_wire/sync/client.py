@@ -1847,7 +1847,7 @@ class RangesReader(RangesReaderBase):
         :raises ClosedError: the reader was closed before or during this call.
         :raises ConcurrentUseError: another call is reading.
         """
-        return self._call(timeout, self._twin.next_batch)
+        return self._next_batch(timeout=timeout)
 
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connections. A call that is reading gets :class:`ClosedError`.
@@ -2891,7 +2891,7 @@ class TableIterator(TableIteratorBase[T]):
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        return self._call(timeout, self._twin.next_page)
+        return self._next_page(timeout=timeout)
 
 
 class TableFamily(TableFamilyBase[P, S, V]):

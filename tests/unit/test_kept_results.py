@@ -11,9 +11,11 @@ from typing import Any, cast
 import pytest
 import trio
 
-from pravega_wire.aio import ByteStreamReader
+from pravega_wire.aio import ByteStreamReader, TableIterator
 from pravega_wire.aio.portal import Line, Portal, Shared
 from pravega_wire.errors import ClosedError, InvalidArgumentError
+from pravega_wire.stream.key_value_table import TableIterator as AsyncTableIterator
+from pravega_wire.stream.key_value_table import _Cursor
 
 
 @asynccontextmanager
@@ -151,6 +153,31 @@ def test_kept_bytes_stay_unless_the_offset_changes() -> None:
             await cancelled(source, reader.seek(400))
             assert reader.offset == 400
             assert await reader.receive_some(10) == Bytes.DATA[400:410]
+
+    asyncio.run(main())
+
+
+def test_a_page_for_a_cancelled_task_is_not_returned_yet() -> None:
+    async def main() -> None:
+        async with opened() as line:
+            source = Bytes()
+            left = [[(b"1", 1), (b"2", 2)], [(b"3", 3)], []]
+
+            async def fetch(*wanted: object) -> list[tuple[bytes, int]]:
+                await source.seek(0)
+                return left.pop(0)
+
+            cursors = [_Cursor(cast("Any", None), b"\xff", b"\0")]
+            twin: AsyncTableIterator[int] = AsyncTableIterator("scope/table", cursors, fetch, None)
+            items: TableIterator[int] = TableIterator(line, twin)
+            await cancelled(source, items.next_page())
+            assert items.position is None
+            assert await anext(items) == 1
+            assert items.position == b"1"
+            assert await items.next_page() == [2]
+            assert await items.next_page() == [3]
+            assert items.position == b"3"
+            assert await items.next_page() == []
 
     asyncio.run(main())
 
