@@ -892,8 +892,10 @@ class Bytes(Workload):
                 except DataLossError as error:
                     if offset >= self.may_be_truncated:
                         raise Failure(f"bytes from {offset} are said to be lost: {error}") from error
+                    # It may be truncated again before the answer is here.
+                    truncated = self.truncated
                     head = await reader.head()
-                    if not self.truncated <= head <= self.may_be_truncated:
+                    if not truncated <= head <= self.may_be_truncated:
                         raise Failure(f"the stream is said to begin at {head}") from error
                     await reader.seek(head)
                     self.read_to[reader] = head
