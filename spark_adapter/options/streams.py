@@ -171,6 +171,22 @@ class Bounds:
         place = self.of(stream)
         return place if isinstance(place, StreamCut) else None
 
+    def check_found(self, found: Iterable[ScopedStream], choice: StreamChoice) -> None:
+        """Check that each stream with a place was found; otherwise its name may be mistyped.
+
+        :param found: the streams that were found.
+        :param choice: the streams of the read.
+        :raises InvalidStreamCutError: a stream was not found.
+        """
+        if missing := self.places.keys() - set(found):
+            stream = min(missing)
+            raise InvalidStreamCutError(
+                f"option {self.option!r} has a place in stream {stream}, which was not found among the "
+                f"{choice}",
+                scope=stream.scope,
+                stream=stream.name,
+            )
+
 
 def bounds_of(
     choice: StreamChoice,

@@ -74,7 +74,8 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
     :param client: the client to use.
     :param options: options of the read.
     :raises DataLossError: data between the bounds was truncated, and the options do not allow that.
-    :raises InvalidStreamCutError: a cut does not match its stream, or the start is after the end.
+    :raises InvalidStreamCutError: a cut does not match its stream, the start is after the end, or a place is
+        in a stream that a pattern has not found.
     :raises InvalidArgumentError: a bound is a time, and a stream has no watermarks.
     """
 
@@ -99,10 +100,12 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
     def parts(size: int | None) -> list[SegmentRange]:
         limit = options.limit
         largest = size if limit is None else None
-        found = for_each(options.choice.find(client), lambda stream: ranges(stream, largest))
+        found = for_each(streams, lambda stream: ranges(stream, largest))
         joined = [each for _, some in sorted(found.items()) for each in some]
         return joined if limit is None else limited(client, joined, limit, size)
 
+    streams = options.choice.find(client)
+    options.start.check_found(streams, options.choice)
     for _ in range(_PLANS - 1):
         try:
             found = parts(options.max_partition_bytes)
@@ -189,12 +192,15 @@ class StreamPlanner:
 
         :raises StreamNotFoundError: a stream does not exist.
         :raises InvalidArgumentError: the start or the end is a time, and a stream has no watermarks.
-        :raises InvalidStreamCutError: a stream's end is before its start.
+        :raises InvalidStreamCutError: a stream's end is before its start, or a place is in a stream that a
+            pattern has not found.
         """
         if self._initial is None:
             client = self._open()
             self._make_missing(client)
-            streams = [each for each in self._streams(client, again=True) if self._in_target(each)]
+            found = self._streams(client, again=True)
+            self.options.start.check_found(found, self.options.choice)
+            streams = [each for each in found if self._in_target(each)]
 
             def start(stream: ScopedStream) -> StreamCut:
                 return self._start_of(client, stream)
@@ -252,8 +258,8 @@ class StreamPlanner:
     ) -> dict[ScopedStream, StreamCut]:
         """Return the ends that must be stored, because the same options would give others later.
 
-        ``latest`` is determined once, when a query first starts. A time is determined when a watermark has
-        reached it.
+        ``latest`` is determined once, when a query first starts, or first names the stream. A time is
+        determined when a watermark has reached it.
 
         :param stored: those of the offset before.
         :param option: see :func:`cut_after`.
@@ -264,8 +270,9 @@ class StreamPlanner:
             for stream, cut in stored.items()
             if places[stream] == "latest" or isinstance(places[stream], int)
         }
-        if not any(places[stream] == "latest" for stream in ends):
-            newest = [stream for stream in streams if places[stream] == "latest"]
+        # A stream that a pattern finds after the end was determined is beyond it.
+        if self.options.choice.pattern is None or not any(places[stream] == "latest" for stream in ends):
+            newest = [stream for stream in streams if places[stream] == "latest" and stream not in ends]
             ends |= self._of_existing(newest, lambda stream: self._newest(client, stream))
         times = {s: at for s in streams if s not in ends and isinstance(at := places[s], int)}
         if times and time.monotonic() >= self._look_for_ends_at:

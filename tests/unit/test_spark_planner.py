@@ -358,6 +358,59 @@ def test_the_end_is_where_the_first_streams_of_a_pattern_end() -> None:
     assert planner.latest(offset, Limit()) == offset
 
 
+@pytest.mark.parametrize("is_word", [True, False])
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_stream_added_by_a_restart_has_an_end_of_its_own(is_word: bool, available_now: bool) -> None:
+    streams = Streams(b=(0, 100))
+
+    def run(names: str) -> StreamPlanner:
+        end = "latest" if is_word else json.dumps(dict.fromkeys(names.split(","), "latest"))
+        planner = planner_of(streams, stream="", scope="a", subscribe=names, end_stream_cut=end)
+        if available_now:
+            planner.fix_target()
+        return planner
+
+    first = run("b")
+    begun = first.latest(first.initial(), Limit())
+    streams.streams = {"b": (0, 150), "c": (0, 50)}
+    second = run("b,c")
+    part = second.latest(begun, Limit(events=3))
+    assert bounds(second.ranges(begun, part)) == [("c", 0, 30)]
+    ends = {
+        f"a/{name}": StreamCut(ScopedStream("a", name), {0: end}) for name, end in (("b", 100), ("c", 50))
+    }
+    assert part["ends"] == {name: cut.to_text() for name, cut in ends.items()}
+    # The end is in the checkpoint, so what is written now is beyond it in each further run.
+    streams.streams["c"] = (0, 80)
+    for each in (second, run("b,c")):
+        assert bounds(each.ranges(begun, part)) == [("c", 0, 30)]
+        rest = each.latest(part, Limit())
+        assert bounds(each.ranges(part, rest)) == [("c", 30, 50)]
+        assert each.latest(rest, Limit()) == rest
+
+
+def test_a_place_in_a_stream_that_a_pattern_does_not_find_is_refused() -> None:
+    streams = Streams(b=(0, 100), c=(0, 100))
+    for place in ("latest", StreamCut(ScopedStream("a", "d"), {0: 5}).to_text()):
+        places = json.dumps({"a/b": "latest", "a/d": place})
+        given = {"scope": "a", "stream_pattern": ".", "start_stream_cut": places}
+        message = (
+            "'start_stream_cut' has a place in stream a/d, which was not found among the streams of scope a"
+        )
+        with pytest.raises(InvalidStreamCutError, match=message):
+            batch_ranges(cast("PravegaClient", streams), options("read", **given))
+        with pytest.raises(InvalidStreamCutError, match=message):
+            planner_of(streams, **given).initial()
+    streams.streams["d"] = (0, 100)
+    planner = planner_of(streams, **given)
+    begun = planner.latest(planner.initial(), Limit())
+    # Later it may be deleted; a query that may lose data goes on without it.
+    del streams.streams["d"]
+    streams.streams["c"] = (0, 120)
+    restarted = planner_of(streams, **given, fail_on_data_loss="false")
+    assert bounds(restarted.ranges(begun, restarted.latest(begun, Limit()))) == [("c", 100, 120)]
+
+
 def test_a_query_ends_at_a_time_once_a_watermark_has_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda pause: None))
