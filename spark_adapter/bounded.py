@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from pravega_wire import Bound, OnTruncated, PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire.support.checks import check_callable
 from pravega_wire.sync import DirectReader
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import check_end, columns_of, config_options, encode_ranges, schema_of
@@ -151,6 +152,8 @@ def read_rdd(
     config = settings_of(config)
     check_context(sc)
     check_end("end", end)
+    if deserializer is not None:
+        check_callable("deserializer", deserializer)
     with HeldClient(config) as client:
         ranges = ranges_to_read(
             client,

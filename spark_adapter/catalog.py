@@ -22,12 +22,18 @@ from pravega_wire import (
     StreamConfiguration,
     StreamCut,
 )
-from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
+from pravega_wire.errors import (
+    InvalidArgumentError,
+    ScopeNotEmptyError,
+    ScopeNotFoundError,
+    StreamNotFoundError,
+)
+from pravega_wire.support.checks import INT32_MAX, check_count, check_text, check_type
 from spark_adapter.bounded import read_df, register
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import COLUMNS, columns_of, config_options, quoted, schema_of
 from spark_adapter.options.streams import LEDGER_SUFFIX
-from spark_adapter.versions import needs_data_sources
+from spark_adapter.versions import check_session, needs_data_sources
 
 __all__ = ["CatalogView", "Names", "PravegaCatalog", "Reads", "TableDescription", "quoted", "view_name"]
 
@@ -134,11 +140,13 @@ class PravegaCatalog:
     :param spark: the Spark session.
     :param config: connection settings, or the controller's URI as for ``open_client``. Views
         with ``reads="current"`` hold them as options.
+    :raises InvalidArgumentError: an argument is not valid.
     """
 
     def __init__(self, spark: SparkSession, config: PravegaConfig | str) -> None:
-        self.spark = spark
         self.config = settings_of(config)
+        check_session(spark)
+        self.spark = spark
         # By name, in lower case: Spark's names of views do not depend on case.
         self._views: dict[str, tuple[CatalogView, Callable[[], CatalogView]]] = {}
 
@@ -190,7 +198,12 @@ class PravegaCatalog:
             # With cascade a server does not say whether the scope was there.
             found = client.scope_exists(database)
             if found:
-                client.delete_scope(database, recursive=cascade)
+                try:
+                    client.delete_scope(database, recursive=cascade)
+                except ScopeNotEmptyError as error:
+                    # It names the argument of delete_scope().
+                    message = error.message.replace("recursive=True", "cascade=True")
+                    raise ScopeNotEmptyError(message, scope=database) from error
         if not found and not if_exists:
             raise ScopeNotFoundError(
                 f"database {database} does not exist: correct its name, or pass if_exists=True",
@@ -259,6 +272,8 @@ class PravegaCatalog:
         name = self.config.resolve(table)
         if segments is not None and scaling is not None:
             raise InvalidArgumentError(f"table {name}: pass either segments or scaling, not both")
+        if segments is not None:
+            check_count("segments", segments, highest=INT32_MAX)
         if scaling is None:
             scaling = ScalingPolicy.fixed(1 if segments is None else segments)
         # The configuration checks that these are texts, and not one text.
@@ -348,12 +363,15 @@ class PravegaCatalog:
                 raise InvalidArgumentError("ends is for reads='fixed'; a view of what is current has no end")
             needs_data_sources("a view that reads what is current")
         chosen = columns_of("columns", columns)
+        given = {} if ends is None else ends
+        check_type("ends", given, Mapping)
+        for stream, end in given.items():
+            check_type(f"the end of {stream}", end, StreamCut)
         streams = [
             each
             for each in self.list_tables(database, pattern)
             if not each.name.endswith(LEDGER_SUFFIX) or each.name == pattern
         ]
-        given = dict(ends or {})
         for stream in given:
             if stream not in streams:
                 raise InvalidArgumentError(
@@ -404,6 +422,7 @@ class PravegaCatalog:
         :param query: the statement.
         :param args: values of the statement's parameters, as for ``spark.sql``.
         """
+        check_text("query", query)
         for view, make_again in list(self._views.values()):
             is_meant = view.reads == "current" and view.sql[1:-1].lower() in query.lower()
             if is_meant and self._in_session(view.name):
@@ -424,7 +443,8 @@ class PravegaCatalog:
         :param name: name of the view, without quotes.
         :returns: False if the catalog has no such view.
         """
-        return self._forget(lambda view: view.name.lower() == name.lower()) > 0
+        key = check_text("name", name).lower()
+        return self._forget(lambda view: view.name.lower() == key) > 0
 
     # --- inside ---------------------------------------------------------------------------------
 

@@ -179,6 +179,11 @@ class ChangeRows:
         if not isinstance(self.key, Sequence) or not all(isinstance(each, str) for each in self.key):
             raise InvalidArgumentError(f"key must be a list of column names, not {shown(self.key)}")
         if not isinstance(self.columns, DebeziumSerializer):
+            if not isinstance(self.columns, Mapping):
+                raise InvalidArgumentError(
+                    "columns must map the names of columns to their types, or be a DebeziumSerializer, not "
+                    f"{shown(self.columns)}"
+                )
             object.__setattr__(self, "columns", DebeziumSerializer(dict(self.columns)))
 
 

@@ -23,9 +23,9 @@ timestamp_ntz        the same without the ``Z``
 from __future__ import annotations
 
 import math
-import struct
 from base64 import b64encode
 from collections.abc import Callable
+from ctypes import c_float
 from decimal import Decimal
 from json.encoder import encode_basestring as _quoted
 from typing import Any, TypeAlias
@@ -146,12 +146,12 @@ def _float(value: float) -> str:
 
 
 def _float32(value: float) -> str:
-    # to_pylist returns a double, whose shortest digits are those of another number.
+    # to_pylist returns a double, whose shortest digits are those of another number. Nine always suffice.
     if math.isfinite(value):
-        for digits in range(6, 9):
-            text = f"{value:.{digits}g}"
-            if struct.pack("f", float(text)) == struct.pack("f", value):
-                return repr(float(text))
+        for digits in range(1, 10):
+            rounded = float(f"{value:.{digits}g}")
+            if c_float(rounded).value == value:
+                return repr(rounded)
     return _float(value)
 
 

@@ -142,13 +142,14 @@ def create_if_missing(config: PravegaConfig | str, stream: str | ScopedStream, *
     :raises ScopeNotFoundError: the scope does not exist, and ``allow_create_scope`` is false.
     """
     config = settings_of(config)
-    given = canonical({name: str(value) for name, value in options.items()}, "write")
-    for name in given:
-        if name not in CREATION_OPTIONS or name == "allow_create_stream":
+    # Before canonical(), which suggests options that are not for this.
+    accepted = [each for each in CREATION_OPTIONS if each != "allow_create_stream"]
+    for name in options:
+        if name.lower() not in accepted:
             raise InvalidArgumentError(
-                f"create_if_missing() does not accept {name!r}; it accepts allow_create_scope and "
-                f"{', '.join(each for each in CREATION_OPTIONS if each.startswith('default_'))}"
+                f"create_if_missing() does not accept {name!r}; it accepts {', '.join(accepted)}"
             )
+    given = canonical({name: str(value) for name, value in options.items()}, "write")
     with HeldClient(config) as client:
         return ensure_stream(client, config.resolve(stream), Creation.parse(given, "write"))
 

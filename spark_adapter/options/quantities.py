@@ -12,7 +12,7 @@ from typing import Final
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.support.checks import INT64_MAX, check_count, check_seconds
 
-__all__ = ["byte_count", "count", "milliseconds", "seconds"]
+__all__ = ["byte_count", "count", "milliseconds", "seconds", "whole"]
 
 _BYTES: Final = {"": 1, "b": 1} | {
     f"{kind}{b}": 1024**power for power, kind in enumerate("kmgtp", 1) for b in ("", "b")
@@ -32,7 +32,19 @@ _MICROSECONDS: Final = {
     for name in names.split()
 }
 
+_WHOLE: Final = re.compile(r"-?[0-9]+")
+
 _QUANTITY: Final = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)\s*([a-z]+)")
+
+
+def whole(text: str) -> int:
+    """Return the whole number in a text; unlike ``int``, it takes no other digits than 0 to 9, and no ``_``.
+
+    :raises ValueError: it is not a whole number.
+    """
+    if _WHOLE.fullmatch(text.strip()) is None:
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
 
 
 def count(name: str, text: str | None, lowest: int = 1, highest: int = INT64_MAX) -> int | None:
@@ -43,7 +55,7 @@ def count(name: str, text: str | None, lowest: int = 1, highest: int = INT64_MAX
     if not text:
         return None
     try:
-        number = int(text)
+        number = whole(text)
     except ValueError:
         raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
     return check_count(f"option {name!r}", number, lowest, highest)
@@ -58,7 +70,7 @@ def byte_count(name: str, text: str | None, lowest: int = 1, highest: int = INT6
         return None
     number, suffix = _parts(text)
     try:
-        size = int(number) * _BYTES[suffix]
+        size = whole(number) * _BYTES[suffix]
     except (ValueError, KeyError):
         raise InvalidArgumentError(
             f"option {name!r}: {text!r} is not a whole number of bytes, such as 65536, 64k, 10m or 1g"
@@ -110,9 +122,12 @@ def _microseconds(text: str, bare: int | None) -> Decimal | None:
     """Return a time in microseconds; None if the text is not a time."""
     number, unit = _parts(text)
     size = _MICROSECONDS.get(unit) if unit else bare
+    # Spark knows neither 1_0 nor the digits of other scripts.
+    if size is None or "_" in number or not number.isascii():
+        return None
     try:
-        value = None if size is None else Decimal(number) * size
+        value = Decimal(number) * size
     except (InvalidOperation, Overflow):
         return None
     # Numbers beyond this are calculated no longer exactly, or not at all.
-    return None if value is not None and value.is_finite() and abs(value) > 10**27 else value
+    return None if value.is_finite() and abs(value) > 10**27 else value

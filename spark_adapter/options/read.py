@@ -22,6 +22,7 @@ from spark_adapter.options.streams import (
     StreamChoice,
     bounds_of,
     choice_of,
+    stream_named,
     stream_required,
 )
 
@@ -460,6 +461,9 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
             near = difflib.get_close_matches(key.lower(), usable, 1)
             near += [each for each in usable if each.startswith(key.lower())]
             hint = f"; did you mean {_SPELLINGS[near[0]].name!r}?" if near else ""
+            if key.lower() == "path":
+                # Spark makes this option of the argument of load() and save().
+                hint = "; to name the stream, set the option 'stream'"
             raise InvalidArgumentError(f"unknown option {key!r}{hint}")
         if use not in option.uses:
             raise InvalidArgumentError(
@@ -493,7 +497,7 @@ def stream_of(given: Mapping[str, str], config: PravegaConfig) -> ScopedStream:
     """
     if not given.get("stream"):
         raise stream_required(given, ": set it to 'scope/stream'")
-    return config.resolve(given["stream"])
+    return stream_named("stream", given["stream"], config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -656,7 +660,14 @@ def config_of(given: Mapping[str, str]) -> PravegaConfig:
     :raises InvalidArgumentError: a value is malformed.
     """
     props = {_PROPERTIES[name]: given[name] for name in _PROPERTIES if given.get(name)}
-    base = PravegaConfig.from_defaults(props=props)
+    try:
+        base = PravegaConfig.from_defaults(props=props)
+    except InvalidArgumentError as error:
+        # It names properties, but the user has set options.
+        message = error.message
+        for name, key in _PROPERTIES.items():
+            message = message.replace(f"property {key}", f"option {name!r}")
+        raise InvalidArgumentError(message) from error
     numbers: dict[str, Any] = {_CONNECTIONS: count(_CONNECTIONS, given.get(_CONNECTIONS))}
     numbers |= {name: seconds(name, given.get(name)) for name in _TIME_LIMITS}
     return replace(base, **{name: value for name, value in numbers.items() if value is not None})

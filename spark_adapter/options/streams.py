@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pravega_wire import PravegaConfig, ScopedStream, StreamCut
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
+from spark_adapter.options.quantities import whole
 
 if TYPE_CHECKING:
     from pravega_wire import Watermark
@@ -30,6 +32,8 @@ __all__ = [
     "cut_before",
     "for_each",
     "milliseconds",
+    "option_named",
+    "stream_named",
     "stream_required",
 ]
 
@@ -102,6 +106,32 @@ def stream_required(given: Mapping[str, str], others: str = "") -> InvalidArgume
     return InvalidArgumentError(f"option 'stream' is required{others}{table}")
 
 
+@contextmanager
+def option_named(name: str) -> Iterator[None]:
+    """Put the name of an option in front of the message of an ``InvalidArgumentError``."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {name!r}: {error.message}") from error
+
+
+def stream_named(option: str, name: str, config: PravegaConfig) -> ScopedStream:
+    """Return the full name of a stream that an option names.
+
+    :param option: name of the option, for the message.
+    :param name: ``scope/stream``, or a name in the default scope.
+    :param config: connection settings, with the default scope.
+    :raises InvalidArgumentError: there is no scope, or a name is not valid.
+    """
+    if "/" not in name and config.scope is None:
+        raise InvalidArgumentError(
+            f"option {option!r}: stream {name!r} has no scope: write 'scope/{name}', or set the option "
+            "'scope'"
+        )
+    with option_named(option):
+        return config.resolve(name)
+
+
 def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
     """Parse the options ``stream``, ``streams`` and ``stream_pattern``.
 
@@ -129,7 +159,7 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
             ) from None
         return StreamChoice(scope=scope, pattern=pattern)
     texts = [given["stream"]] if used == ["stream"] else given["streams"].split(",")
-    names = tuple(sorted(config.resolve(each.strip()) for each in texts if each.strip()))
+    names = tuple(sorted(stream_named(used[0], each.strip(), config) for each in texts if each.strip()))
     if not names:
         raise InvalidArgumentError(f"option {used[0]!r} contains no stream name")
     if len(set(names)) < len(names):
@@ -257,7 +287,7 @@ def _by_stream(option: str, text: str, config: PravegaConfig) -> dict[ScopedStre
         raise InvalidArgumentError(f"option {option!r} is not valid JSON: {error}") from None
     found: dict[ScopedStream, object] = {}
     for name, value in pairs:
-        stream = config.resolve(name)
+        stream = stream_named(option, name, config)
         if stream in found:
             raise InvalidArgumentError(f"option {option!r} has two places in stream {stream}; remove one")
         found[stream] = value
@@ -306,7 +336,7 @@ def milliseconds(name: str, text: str | None) -> int:
     """
     text = (text or "").strip()
     try:
-        return int(text)
+        return whole(text)
     except ValueError:
         pass
     try:

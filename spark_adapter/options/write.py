@@ -30,13 +30,14 @@ from pyspark.sql.types import (
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.support.checks import MAX_LEASE_MS, MIN_LEASE_MS
+from pravega_wire.values.naming import validate_user_name
 from spark_adapter.columns.rows_json import column_to_json, rows_to_json
 from spark_adapter.exactly_once.identity import PlannedBatch
 from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, is_reserved
 from spark_adapter.options.creating import Creation
 from spark_adapter.options.quantities import count, milliseconds
 from spark_adapter.options.read import Use, boolean, canonical, config_of, stream_of
-from spark_adapter.options.streams import LEDGER_SUFFIX
+from spark_adapter.options.streams import LEDGER_SUFFIX, option_named, stream_named
 
 __all__ = [
     "Columns",
@@ -79,7 +80,12 @@ _ANY_STREAM = ScopedStream("named", "by-rows")
 
 
 def default_ledger(stream: ScopedStream) -> ScopedStream:
-    """Return the default ledger of writes to a stream."""
+    """Return the default ledger of writes to a stream.
+
+    :raises InvalidArgumentError: it is an internal stream, or its name is too long to be extended.
+    """
+    # Otherwise the error would be about a name that the user never wrote.
+    validate_user_name("stream", stream.name)
     return ScopedStream(stream.scope, f"{stream.name}{LEDGER_SUFFIX}")
 
 
@@ -258,7 +264,11 @@ class WriteOptions(SinkOptions):
                 raise InvalidArgumentError(
                     "option 'ledger_stream' is empty; remove it to use <stream>-spark-ledger"
                 )
-            ledger = default_ledger(stream) if named is None else config.resolve(named)
+            if named is None:
+                with option_named("stream"):
+                    ledger = default_ledger(stream)
+            else:
+                ledger = stream_named("ledger_stream", named, config)
         job_id = given.get("job_id")
         if job_id is not None and (not job_id or is_reserved(job_id)):
             raise InvalidArgumentError(f"option 'job_id': {job_id!r} is not a valid name")

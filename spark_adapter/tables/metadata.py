@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, ReaderGroupNotFoundError
+from pravega_wire.support.checks import check_text
 from pravega_wire.values.naming import epoch_of, number_of, segment_name
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.options.read import CONNECTION, boolean, canonical, config_of, stream_of
+from spark_adapter.options.streams import stream_named
 from spark_adapter.versions import check_session
 
 if TYPE_CHECKING:
@@ -227,7 +229,7 @@ def _place(
     if isinstance(table, _OfStream):
         return stream_of(given, config)
     if given.get("stream"):
-        return config.resolve(given["stream"]).scope
+        return stream_named("stream", given["stream"], config).scope
     if not config.scope:
         raise InvalidArgumentError(f"metadata {table.name!r} needs the option 'scope'")
     return config.scope
@@ -258,7 +260,7 @@ def metadata_df(
     """
     config = settings_of(config)
     check_session(spark)
-    found = _table(table)
+    found = _table(check_text("table", table))
     given = {} if stream is None else {"stream": str(stream)}
     read = TableRead(config, found.name, _place(config, found, given))
     return spark.createDataFrame(read.rows(), read.schema)

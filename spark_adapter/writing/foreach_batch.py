@@ -92,8 +92,12 @@ class _Arguments(SinkOptions):
         for column, function in (("event_col", "serializer"), ("routing_key_col", "router")):
             if given[column] is not None and given[function] is not None:
                 raise InvalidArgumentError(f"pass {column} or {function}, not both")
-        used = {"ledger_stream": ledger_stream is not None, **given}
-        require_exactly_once("mode", given["mode"], (name for name in _ONLY_EXACTLY_ONCE if used[name]))
+        used = {"ledger_stream": ledger_stream, **given}
+        require_exactly_once(
+            "mode",
+            given["mode"],
+            (name for name, default in _ONLY_EXACTLY_ONCE.items() if used[name] != default),
+        )
         target = config.resolve(stream)
         ledger = None
         if given["mode"] == "exactly_once":
@@ -101,7 +105,18 @@ class _Arguments(SinkOptions):
         return cls(config=config, stream=target, ledger=ledger, **given)
 
 
-_ONLY_EXACTLY_ONCE = ("ledger_stream", "sink_name", "new_ledger", "event_time_col")
+_ONLY_EXACTLY_ONCE: dict[str, object] = {
+    "ledger_stream": None,
+    "query": None,
+    "sink_name": "",
+    "new_ledger": False,
+    "event_time_col": None,
+    "if_forgotten": "raise",
+    "on_older_checkpoint": "raise",
+    "compact_after": 1000,
+}
+"""The arguments that only ``exactly_once`` has a use for, with their defaults."""
+
 _CHOICES = {"mode": Mode, "if_forgotten": IfForgotten, "on_older_checkpoint": OnOlderCheckpoint}
 
 
@@ -177,7 +192,8 @@ class ForeachBatchSink:
     :param compact_after: number of records after which the ledger is compacted (default 1000).
     :param crash_hook: called on the driver with the name of each step of ``exactly_once``
         (:data:`~spark_adapter.exactly_once.driver.STEPS`), to report progress or to crash there in a test.
-    :raises InvalidArgumentError: arguments are missing or contradict each other; nothing was sent.
+    :raises InvalidArgumentError: arguments are missing, contradict each other, or have no use in the mode;
+        nothing was sent.
 
     :ivar last_batch: the :class:`~spark_adapter.exactly_once.driver.BatchReport` of the last call, or None.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import SparkSession
+
 from pravega_wire import PravegaConfig, ScalingPolicy, ScopedStream
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import InvalidArgumentError, ScopeNotEmptyError
+from spark_adapter import catalog as module
 from spark_adapter.catalog import PravegaCatalog, _matching, quoted, view_name
 
 CONFIG = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", env={})
@@ -21,18 +25,18 @@ STREAMS = st.builds(ScopedStream, NAMES, NAMES)
 
 
 class Session:
-    """A session that has some views."""
+    """The catalog of a session that has some views."""
 
     def __init__(self, *views: str) -> None:
         self.has = {quoted(each) for each in views}
-        self.catalog = self
 
     def tableExists(self, name: str) -> bool:
         return name in self.has
 
 
 def catalog(*views: str) -> PravegaCatalog:
-    session: Any = Session(*views)
+    session: Any = MagicMock(spec=SparkSession)
+    session.catalog = Session(*views)
     return PravegaCatalog(session, CONFIG)
 
 
@@ -105,6 +109,18 @@ def test_patterns_are_those_of_sql(pattern: str | None, found: list[str]) -> Non
     assert list(filter(_matching(pattern), ["a.b", "axb", "B"])) == found
 
 
+def test_a_database_with_contents_is_dropped_with_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = MagicMock()
+    client.__enter__.return_value = client
+    client.delete_scope.side_effect = ScopeNotEmptyError(
+        "scope a has stream b: use recursive=True", scope="a"
+    )
+    monkeypatch.setattr(module, "HeldClient", lambda config: client)
+    with pytest.raises(ScopeNotEmptyError, match=r"^scope a has stream b: use cascade=True$") as caught:
+        catalog().drop_database("a")
+    assert caught.value.scope == "a"
+
+
 def test_wrong_arguments_need_no_server() -> None:
     wrong: Any
     some = catalog()
@@ -113,7 +129,7 @@ def test_wrong_arguments_need_no_server() -> None:
     wrong = "tag"
     with pytest.raises(InvalidArgumentError, match="tags must be a set"):
         some.create_table("a/b", tags=wrong)
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(InvalidArgumentError, match=r"^segments must be a whole number from 1"):
         some.create_table("a/b", segments=0)
     wrong = 7
     with pytest.raises(InvalidArgumentError, match="pattern must be a string"):
@@ -125,4 +141,16 @@ def test_wrong_arguments_need_no_server() -> None:
         some.register("a", reads=wrong)
     with pytest.raises(InvalidArgumentError, match="ends is for"):
         some.register("a", reads="current", ends={})
+    wrong = {ScopedStream("a", "b"): "latest"}
+    with pytest.raises(
+        InvalidArgumentError, match="the end of a/b must be of the class StreamCut, not 'latest'"
+    ):
+        some.register("a", ends=wrong)
+    wrong = 5
+    with pytest.raises(InvalidArgumentError, match="ends must be of the class Mapping, not 5"):
+        some.register("a", ends=wrong)
+    with pytest.raises(InvalidArgumentError, match="query must be a non-empty string, not 5"):
+        some.sql(wrong)
+    with pytest.raises(InvalidArgumentError, match="name must be a non-empty string, not 5"):
+        some.unregister_view(wrong)
     assert repr(some) == "<PravegaCatalog of tcp://127.0.0.1:1, 0 views>"

@@ -121,7 +121,10 @@ def test_the_options_are_in_the_table_for_all_places() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"default_num_segment": 2}, "did you mean 'default_num_segments'"),
+        (
+            {"segments": 2},
+            "accept 'segments'; it accepts allow_create_scope, default_num_segments, [a-z_, ]+$",
+        ),
         ({"allow_create_stream": True}, "does not accept 'allow_create_stream'"),
         ({"controller": "tcp://x:1"}, "does not accept 'controller'; it accepts allow_create_scope"),
         ({"default_num_segments": 1.5}, "'1.5' is not a whole number"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
@@ -204,7 +204,22 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "start": "x"}, "did you mean 'start_stream_cut'"),
         ({"stream": "a/b", "End": "x"}, "did you mean 'end_stream_cut'"),
         ({"stream": "a/b", "zzzzzzzz": "x"}, "unknown option 'zzzzzzzz'$"),
-        ({"stream": "b"}, "has no scope"),
+        (
+            {"stream": "b"},
+            "option 'stream': stream 'b' has no scope: write 'scope/b', or set the option 'scope'",
+        ),
+        ({"stream": "a/b/c"}, "option 'stream': 'a/b/c' is not of the form scope/stream"),
+        ({"streams": "a/b,a/b d"}, "option 'streams': the stream name 'b d' has illegal characters"),
+        ({"path": "a/b"}, "unknown option 'path'; to name the stream, set the option 'stream'$"),
+        ({"stream": "a/b", "controller": "host"}, "option 'controller': controller URI 'host'"),
+        (
+            {"stream": "a/b", "validate_hostname": "ja"},
+            "option 'validate_hostname': 'ja' is neither true nor",
+        ),
+        (
+            {"stream": "a/b", "auth_method": "Basic"},
+            "option 'auth_method' is set, and neither option 'auth_token'",
+        ),
         (
             {"stream": "a/b", "endingOffsets": "latest", "end_stream_cut": "latest"},
             "set twice",
@@ -218,7 +233,10 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "operation_timeout": "nan"}, "operation_timeout"),
         ({"stream": "a/b", "controller_deadline": "-1"}, "controller_deadline"),
         ({"stream": "a/b", "max_connections_per_store": "1.5"}, "max_connections_per_store"),
-        ({"stream": "a/b", "auth_method": "Basic", "auth_token": "user:password"}, "auth.token"),
+        (
+            {"stream": "a/b", "auth_method": "Basic", "auth_token": "user:password"},
+            "option 'auth_method' and option 'auth_token': credentials: the Basic token",
+        ),
         ({"stream": "a/b", "max_partition_bytes": "1e6"}, "'1e6' is not a whole number"),
         ({"stream": "a/b", "max_partition_bytes": "0"}, "'max_partition_bytes' must be a whole number"),
         (
@@ -228,6 +246,9 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "min_partitions": "two"}, "'min_partitions': 'two' is not a whole number"),
         ({"stream": "a/b", "limit": "0"}, "'limit' must be a whole number from 1, not 0"),
         ({"stream": "a/b", "limit": "ten"}, "'limit': 'ten' is not a whole number"),
+        ({"stream": "a/b", "limit": "1_0"}, "'limit': '1_0' is not a whole number"),
+        ({"stream": "a/b", "limit": "\u0663"}, "'limit': '\u0663' is not a whole number"),
+        ({"stream": "a/b", "startingTimestamp": "1_0"}, "'starting_timestamp': '1_0' is neither a number"),
         ({"stream": "a/b", "columns": "event,ofset"}, "no column 'ofset'; .*did you mean 'offset'"),
         ({"stream": "a/b", "columns": "event,Event"}, "'columns': a column is named twice"),
         ({"stream": "a/b", "columns": ""}, "'columns': there is no column ''"),
@@ -255,7 +276,10 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "startingOffsets": '{"a/b": 5'}, "'start_stream_cut' is not valid JSON"),
         ({"scope": "a", "stream": "b", "startingOffsets": '{"a/b": 5, "b": 5}'}, "two places in stream a/b"),
         ({"stream": "a/b", "startingOffsets": '{"a/b": 5, "a/c": 5}'}, "a place in stream a/c, which is"),
-        ({"stream": "a/b", "startingOffsets": '{"a/b/c/d": 5}'}, "a/b/c/d"),
+        (
+            {"stream": "a/b", "startingOffsets": '{"a/b/c": 5}'},
+            "option 'start_stream_cut': 'a/b/c' is not of",
+        ),
         (
             {"stream": "a/b", "startingOffsets": '{"a/b": true}'},
             "the place in stream a/b must be 'earliest', 'latest', a time, or the text of a stream cut$",
@@ -402,7 +426,11 @@ def test_option_names_are_unique() -> None:
         ({"event_time_col": "t"}, "event_time_col"),
         ({"query": ""}, "query must be a non-empty string, not ''"),
         ({"query": 5}, "query must be a non-empty string, not 5"),
-        ({"query": "(job) a"}, "is not a valid name"),
+        ({"mode": "exactly_once", "query": "(job) a"}, "is not a valid name"),
+        ({"query": "q"}, "query needs mode 'exactly_once', but the mode is 'at_least_once'; remove it"),
+        ({"mode": "best_effort", "if_forgotten": "committed"}, "if_forgotten needs mode 'exactly_once'"),
+        ({"on_older_checkpoint": "continue_at"}, "on_older_checkpoint needs mode 'exactly_once'"),
+        ({"compact_after": 5}, "compact_after needs mode 'exactly_once'"),
     ],
 )
 def test_wrong_sinks_cannot_be_made(arguments: dict[str, Any], message: str) -> None:
@@ -416,6 +444,8 @@ def test_the_ledger_of_a_sink_has_the_name_that_it_has_for_the_format() -> None:
     ]
     assert ledgers == [ScopedStream("sc", "st-spark-ledger"), ScopedStream("other", "st-spark-ledger")]
     assert ForeachBatchSink(CONFIG, "st")._options.ledger is None
+    with pytest.raises(InvalidArgumentError, match="the stream name '_x' has illegal characters"):
+        ForeachBatchSink(CONFIG, "_x", mode="exactly_once")
 
 
 @pytest.mark.parametrize(
@@ -445,6 +475,7 @@ def test_a_connection_is_a_configuration_or_an_address(call: Callable[[Any], obj
         lambda spark: read_df(spark, CONFIG, "st"),
         lambda spark: metadata_df(spark, CONFIG, "segments", "st"),
         register,
+        lambda spark: PravegaCatalog(spark, CONFIG),
     ],
 )
 @pytest.mark.parametrize("wrong", [None, "local[2]", CONFIG])
@@ -458,6 +489,12 @@ def test_arguments_of_a_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("a/b/c", "a/", 5):
         with pytest.raises(InvalidArgumentError, match=r"stream name|of the form scope/stream"):
             read_df(ANY, CONFIG, wrong)  # type: ignore[arg-type]
+    monkeypatch.setattr(bounded, "check_context", lambda sc: None)
+    with pytest.raises(InvalidArgumentError, match="deserializer must be a function, not 5"):
+        read_rdd(ANY, CONFIG, "st", deserializer=5)  # type: ignore[call-overload]
+    for table in (None, 5, ""):
+        with pytest.raises(InvalidArgumentError, match="table must be a non-empty string, not "):
+            metadata_df(MagicMock(spec=SparkSession), CONFIG, table, "st")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="max_partition_bytes must be a whole number of bytes"):
         read_df(ANY, replace(CONFIG, controller_uri="tcp://localhost:1"), "st", max_partition_bytes=0)
 
@@ -467,7 +504,7 @@ def test_an_address_means_what_it_means_for_open_client(monkeypatch: pytest.Monk
     expected = PravegaConfig.from_defaults(controller_uri="tcp://example.org:9090")
     assert expected.scope == "sc"
     assert ForeachBatchSink("tcp://example.org:9090", "st")._options.config == expected
-    assert PravegaCatalog(ANY, "tcp://example.org:9090").config == expected
+    assert PravegaCatalog(MagicMock(spec=SparkSession), "tcp://example.org:9090").config == expected
 
 
 def test_arguments_of_a_batch() -> None:

@@ -41,6 +41,8 @@ def test_sizes_have_the_suffixes_of_spark(text: str | None, size: int | None) ->
     [
         ("1.5g", "option 'x': '1.5g' is not a whole number of bytes, such as 65536, 64k, 10m or 1g"),
         ("1e6", "option 'x': '1e6' is not a whole number of bytes"),
+        ("1_0", "option 'x': '1_0' is not a whole number of bytes"),
+        ("\u0663", "option 'x': '\u0663' is not a whole number of bytes"),
         ("m", "option 'x': 'm' is not"),
         ("1kib", "option 'x': '1kib' is not"),
         ("10 minutes", "option 'x': '10 minutes' is not"),
@@ -84,7 +86,8 @@ def test_a_time_without_a_unit_means_what_the_option_is_named_after() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["soon", "5 parsecs", "s", "1 hour 30 minutes", "0.5ms", "nan", "1e30", "1e999999999"]
+    "text",
+    ["soon", "5 parsecs", "s", "1 hour 30 minutes", "0.5ms", "nan", "1e30", "1e999999999", "1_0", "\u0663"],
 )
 def test_wrong_times_are_named(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"option 'x': '{text}' is not a whole number of mill"):

@@ -525,6 +525,11 @@ def test_arguments() -> None:
         ChangeRows({"id": "int64"}, key="id")
     with pytest.raises(InvalidArgumentError, match="not one of"):
         ChangeRows({"id": "number"})
+    for wrong in (None, ["id"], "id"):
+        with pytest.raises(
+            InvalidArgumentError, match="columns must map the names of columns to their types"
+        ):
+            ChangeRows(wrong)  # type: ignore[arg-type]
 
 
 def test_an_old_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import pickle
+from ctypes import c_float
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -114,6 +115,10 @@ def test_the_column_with_the_stream_is_no_part_of_the_event() -> None:
         ({"query": "(unnamed job) 1"}, "is not a valid name"),
         ({"query": "(job) 1"}, "is not a valid name"),
         ({"ledger_stream": ""}, "'ledger_stream' is empty"),
+        ({"ledger_stream": "a/b/c"}, "option 'ledger_stream': 'a/b/c' is not of the form scope/stream"),
+        ({"stream": "a/b/c"}, "option 'stream': 'a/b/c' is not of the form scope/stream"),
+        ({"stream": "sc/_x"}, "option 'stream': the stream name '_x' has illegal characters"),
+        ({"path": "sc/z"}, "unknown option 'path'; to name the stream, set the option 'stream'$"),
         ({"new_ledger": "perhaps"}, "neither true nor false"),
         ({"transaction_status_poll_interval_ms": "often"}, "'often' is not a whole number"),
         ({"job_id": "x"}, "'job_id' is for write, not for writeStream"),
@@ -331,6 +336,24 @@ def test_a_value_without_json_is_named_with_its_place() -> None:
             list(Columns(None, "json", None, None).project([first, batch]))
     with pytest.raises(InvalidArgumentError, match=r"column 'c': row 1 cannot be written as JSON: .*utf-8"):
         list(Columns("c", "json").project([pa.RecordBatch.from_pydict({"c": bad})]))
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+@example(1000.00006103515625)
+@example(1e-45)
+@example(1.36441695e-05)
+@example(3.4028234663852886e38)
+@example(-0.0)
+def test_json_of_a_small_float_has_the_fewest_digits(value: float) -> None:
+    (encoded,) = column_to_json(pa.array([value], pa.float32()))
+    found = json.loads(encoded)
+    exact = c_float(value).value
+    assert c_float(found).value == exact
+    assert math.copysign(1, found) == math.copysign(1, value)
+    assert encoded.decode() == repr(found)
+    digits = len(Decimal(encoded.decode()).normalize().as_tuple().digits)
+    assert digits <= 9
+    assert all(c_float(float(f"{exact:.{fewer}g}")).value != exact for fewer in range(1, digits))
 
 
 @given(st.lists(st.floats(width=32)), st.lists(st.floats()), st.text(), st.binary())
