@@ -179,7 +179,7 @@ def _call_again() -> Iterator[None]:
         yield
 
 
-@tooth("numbers not asked for", ("resumable",), seeds=(39, 54))
+@tooth("numbers not asked for", ("resumable",), seeds=(27, 625))
 def _numbers() -> Iterator[None]:
     """A resumed writer writes everything again, also what is stored."""
     with patch.object(ResumableWriter, "_is_stored", lambda self, number, place: False):
@@ -519,7 +519,7 @@ def _each_attempt_claims() -> Iterator[None]:
         yield
 
 
-@tooth("staged after the end", ("election",), seeds=(49,))
+@tooth("staged after the end", ("election",), seeds=(214, 240))
 def _staged_after_the_end() -> Iterator[None]:
     """An attempt does not look whether its batch was finished while it created its segments."""
     with patch.object(ElectedCommitter, "require_claim", lambda self, txn: None):
