@@ -307,13 +307,14 @@ class EventReader(Generic[T]):
             await self._give_up_joining(error)
             raise
         self._entered = True
-        self._start(f"time of reader {self.reader_id}", self._keep_time)
+        self._start(f"time of reader {self.reader_id}", trio.CancelScope(), self._keep_time)
         return self
 
-    def _start(self, name: str, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    def _start(
+        self, name: str, scope: trio.CancelScope, work: Callable[..., Awaitable[None]], *arguments: object
+    ) -> None:
         # Not in a nursery around the caller's block: readers would have to be left in the opposite order of
         # joining, and a time limit for joining would have to include the block.
-        scope = trio.CancelScope()
         self._tasks.add(scope)
         self._core.nursery.start_soon(self._run, scope, work, arguments, name=name)
 
@@ -770,28 +771,27 @@ class EventReader(Generic[T]):
             depth=2,
         )
         feed = self._feeds[segment] = _Feed(segment, reader)
-        self._start(f"reading {segment}", self._pump, feed)
+        self._start(f"reading {segment}", feed.scope, self._pump, feed)
 
     async def _pump(self, feed: _Feed) -> None:
         """Read a segment ahead, one batch at a time."""
-        with feed.scope:
-            async with EventRangeReader(feed.reader) as events:
-                while not feed.ended and feed.failure is None:
-                    try:
-                        batch = await events.next_batch()
-                        if batch is not None and self._prepare is not None:
-                            await self._prepare(batch.to_list())
-                    except PravegaError as error:
-                        feed.failure = error
+        async with EventRangeReader(feed.reader) as events:
+            while not feed.ended and feed.failure is None:
+                try:
+                    batch = await events.next_batch()
+                    if batch is not None and self._prepare is not None:
+                        await self._prepare(batch.to_list())
+                except PravegaError as error:
+                    feed.failure = error
+                else:
+                    if batch is None:
+                        feed.ended = True
                     else:
-                        if batch is None:
-                            feed.ended = True
-                        else:
-                            feed.ready.append(batch)
-                    self._wake.set()
-                    while feed.ready and not feed.ended:
-                        feed.room = trio.Event()
-                        await feed.room.wait()
+                        feed.ready.append(batch)
+                self._wake.set()
+                while feed.ready and not feed.ended:
+                    feed.room = trio.Event()
+                    await feed.room.wait()
 
     def _next_cursor(self) -> _Cursor | None:
         """Move to the next batch, if there is one; handle segments that ended or failed."""
