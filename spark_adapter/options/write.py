@@ -40,6 +40,7 @@ from spark_adapter.options.read import Use, boolean, canonical, config_of, strea
 from spark_adapter.options.streams import LEDGER_SUFFIX, option_named, stream_named
 
 __all__ = [
+    "ONLY_EXACTLY_ONCE",
     "Columns",
     "Mode",
     "Routing",
@@ -59,7 +60,7 @@ ValueFormat: TypeAlias = Literal["binary", "string", "json"]
 EVENT, KEY, TIME = "event", "routing_key", "event_time_ms"
 """The columns that :meth:`Columns.project` returns: binary or string; string; milliseconds as long."""
 
-_ONLY_EXACTLY_ONCE = (
+ONLY_EXACTLY_ONCE = (
     "ledger_stream",
     "query",
     "sink_name",
@@ -70,7 +71,7 @@ _ONLY_EXACTLY_ONCE = (
     "compact_after",
     "event_time_col",
 )
-
+"""What only ``exactly_once`` has a use for."""
 
 _MOST_STREAMS = 1000
 """The largest ``most_streams``: a task has a thread for each of its streams."""
@@ -255,7 +256,7 @@ class WriteOptions(SinkOptions):
         routing = Routing.parse(given, mode)
         stream = stream_of(given, config) if routing is None else _ANY_STREAM
         require_exactly_once(
-            "semantic", mode, (f"option {name!r}" for name in _ONLY_EXACTLY_ONCE if name in given)
+            "semantic", mode, (f"option {name!r}" for name in ONLY_EXACTLY_ONCE if name in given)
         )
         ledger = None
         if mode == "exactly_once":

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from typing import Any, Self, cast
 from uuid import UUID, uuid4
@@ -35,6 +35,7 @@ from spark_adapter.exactly_once.journal import Journal, open_ledger
 from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey
 from spark_adapter.options.read import quoted
 from spark_adapter.options.write import (
+    ONLY_EXACTLY_ONCE,
     Mode,
     SinkOptions,
     default_ledger,
@@ -93,10 +94,11 @@ class _Arguments(SinkOptions):
             if given[column] is not None and given[function] is not None:
                 raise InvalidArgumentError(f"pass {column} or {function}, not both")
         used = {"ledger_stream": ledger_stream, **given}
+        defaults = {each.name: each.default for each in fields(SinkOptions)}
         require_exactly_once(
             "mode",
             given["mode"],
-            (name for name, default in _ONLY_EXACTLY_ONCE.items() if used[name] != default),
+            (name for name in ONLY_EXACTLY_ONCE if name in used and used[name] != defaults.get(name)),
         )
         target = config.resolve(stream)
         ledger = None
@@ -104,18 +106,6 @@ class _Arguments(SinkOptions):
             ledger = default_ledger(target) if ledger_stream is None else config.resolve(ledger_stream)
         return cls(config=config, stream=target, ledger=ledger, **given)
 
-
-_ONLY_EXACTLY_ONCE: dict[str, object] = {
-    "ledger_stream": None,
-    "query": None,
-    "sink_name": "",
-    "new_ledger": False,
-    "event_time_col": None,
-    "if_forgotten": "raise",
-    "on_older_checkpoint": "raise",
-    "compact_after": 1000,
-}
-"""The arguments that only ``exactly_once`` has a use for, with their defaults."""
 
 _CHOICES = {"mode": Mode, "if_forgotten": IfForgotten, "on_older_checkpoint": OnOlderCheckpoint}
 
