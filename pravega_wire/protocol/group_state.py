@@ -177,15 +177,15 @@ class CheckpointState:
     :ivar checkpoints: ids in the order in which the checkpoints were begun.
     :ivar pending: id to the readers that have not answered.
     :ivar positions: id to the positions known so far; once they are complete they are the checkpoint.
-    :ivar last: positions of the last checkpoint that was completed by a reader and was not silent, None
-        before the first.
+    :ivar last: positions of the last checkpoint that was completed by a reader and was not silent, empty
+        before the first. (The record cannot tell an empty one from none.)
     :ivar published: whether the last checkpoint was reported to the controller.
     """
 
     checkpoints: tuple[str, ...] = ()
     pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     positions: Mapping[str, Offsets] = field(default_factory=dict)
-    last: Offsets | None = None
+    last: Offsets = field(default_factory=dict)
     published: bool = True
 
     def begin(self, checkpoint: str, readers: Iterable[str], known: Offsets) -> CheckpointState:
@@ -263,8 +263,8 @@ class CheckpointState:
         return bool(self.pending)
 
     @property
-    def newest(self) -> Offsets | None:
-        """Positions of the newest complete checkpoint that was not silent, None before the first.
+    def newest(self) -> Offsets:
+        """Positions of the newest complete checkpoint that was not silent, empty before the first.
 
         :attr:`last` does not have it if there was no reader to answer, in Java's state neither.
         """
@@ -306,16 +306,13 @@ def encode_checkpoint_state(state: CheckpointState) -> bytes:
             state.pending, DataWriter.utf, lambda body, names: body.collection(names, DataWriter.utf)
         )
         target.mapping(state.positions, DataWriter.utf, _write_offsets)
-        _write_offsets(target, state.last or {})
+        _write_offsets(target, state.last)
 
     return encode_record([first, lambda target: target.boolean(state.published)])
 
 
 def decode_checkpoint_state(data: bytes) -> CheckpointState:
-    """Decode the record of the checkpoints.
-
-    Like Java's, the record does not distinguish "no checkpoint yet" from "a checkpoint without positions".
-    """
+    """Decode the record of the checkpoints."""
     found: dict[str, Any] = {}
 
     def first(source: DataReader) -> None:

@@ -371,7 +371,6 @@ def withdraw(group: Group, name: str) -> None:
             checkpoints=tuple(each for each in before.checkpoints if each != name),
             pending={each: readers for each, readers in before.pending.items() if each != name},
             positions={each: offsets for each, offsets in before.positions.items() if each != name},
-            last=before.last or {},
         ),
     )
     group.write(list(updates))
