@@ -77,7 +77,9 @@ def compose(command: list[str], engine: Any, until: Until) -> Iterator[Compose]:
     for name, each in found.containers().items():
         # Shown by pytest if the test has failed.
         print(f"--- {name}: {each.status}, {each.attrs['State'].get('Health')}")
-        print(each.logs(tail=30).decode(errors="replace"))
+        lines = each.logs(tail=3000).decode(errors="replace").splitlines()
+        told = [line for line in lines if " WARN " in line or " ERROR " in line]
+        print(*told[-40:], "...", *lines[-30:], sep="\n")
     for profile in ("standalone", "cluster"):
         found("--profile", profile, "down", "--volumes")
 

@@ -1,4 +1,4 @@
-"""What ``scripts/test`` decides about tests that failed beside others and passed alone."""
+"""What the scripts that run tests decide about those that failed beside others and passed alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Judged: TypeAlias = Callable[..., tuple[list[str], bool]]
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(sys, "path", [*sys.path])  # the script adds its directory
-    return runpy.run_path(str(ROOT / "scripts" / "test"))
+    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
+    return runpy.run_path(str(ROOT / "scripts" / "_failed_once.py"))
 
 
 @pytest.mark.parametrize(
