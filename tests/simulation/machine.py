@@ -7,17 +7,18 @@ import random
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import TextIO
 from unittest.mock import patch
 
 import trio
-import trio.testing
 
 _START = 1_790_000_000.0
-_MOST_ROUNDS = 20_000
+_MOST_STEPS = 200_000
 
 
 class Failure(Exception):
@@ -46,73 +47,90 @@ class Trace:
         return self._hash.hexdigest()
 
 
-class Events:
-    """What will happen at which time; all that happens outside of the client's tasks.
+class Events(trio.abc.Clock):
+    """What will happen at which time outside of the client's tasks, and the clock, which jumps to it.
 
     :param trace: gets what happens.
+    :ivar now: seconds since the beginning.
+    :ivar steps: steps of tasks since time went on.
     """
 
     def __init__(self, trace: Trace) -> None:
+        self.now = 0.0
+        self.steps = 0
         self._trace = trace
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._order = count()
-        self._wake = trio.Event()
-
-    @property
-    def now(self) -> float:
-        """Seconds since the beginning."""
-        return trio.current_time()
+        self._scope = trio.CancelScope()
+        self._failure: Exception | None = None
 
     def wall(self) -> float:
         """Seconds since 1970."""
-        return _START + trio.current_time()
+        return _START + self.now
 
     def note(self, text: str) -> None:
-        self._trace.add(trio.current_time(), text)
+        self._trace.add(self.now, text)
 
     def at(self, time: float, job: Callable[[], object]) -> None:
         """Do something at a time."""
         heappush(self._due, (time, next(self._order), job))
-        if self._due[0][0] == time:
-            self._wake.set()
 
     def after(self, seconds: float, job: Callable[[], object]) -> None:
         """Do something after some seconds."""
-        self.at(trio.current_time() + seconds, job)
+        self.at(self.now + seconds, job)
 
-    async def run(self) -> None:
-        """Let things happen, for ever."""
-        due = self._due
-        while True:
-            self._wake = trio.Event()
-            with trio.CancelScope(deadline=due[0][0] if due else float("inf")):
-                await self._wake.wait()
-            now = trio.current_time()
-            while due and due[0][0] <= now:
-                heappop(due)[2]()
+    async def watch(self, main: Callable[[], Awaitable[None]]) -> None:
+        """Run ``main`` as long as time goes on.
 
+        :raises Failure: time does not go on.
+        :raises Exception: what a job raised.
+        """
+        with self._scope:
+            await main()
+        if self._failure is not None:
+            raise self._failure
+        if self._scope.cancelled_caught:
+            raise Failure(f"time does not go on at {self.now:.6f}: tasks wake each other without end")
 
-class _Watch(trio.abc.Instrument):
-    """Ends a run in which time does not go on."""
-
-    def __init__(self, scope: trio.CancelScope) -> None:
-        self._scope = scope
-        self._time = -1.0
-        self._rounds = 0
-
-    def before_io_wait(self, timeout: float) -> None:
-        now = trio.current_time()
-        if now != self._time:
-            self._time, self._rounds = now, 0
-        self._rounds += 1
-        if self._rounds > _MOST_ROUNDS:
+    def stepped(self) -> None:
+        """A task goes on."""
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
             self._scope.cancel()
+
+    # --- what trio calls
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Let the next thing happen, instead of sleeping: trio calls this when no task can go on."""
+        due = self._due
+        following = min(deadline, due[0][0]) if due else deadline
+        if self.now < following < inf:
+            self.now, self.steps = following, 0
+        try:
+            while due and due[0][0] <= self.now:
+                heappop(due)[2]()
+        except Exception as error:
+            self._failure = error
+            self._scope.cancel()
+        # Of a run in which nothing is left to happen this makes one that is seen to stand still.
+        self.stepped()
+        return 0.0
 
 
 class Interruptions(trio.abc.Instrument):
-    """Cancels calls at the n-th time that their task goes on."""
+    """Cancels calls at the n-th time that their task goes on.
 
-    def __init__(self) -> None:
+    :param events: gets told of each step.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._stepped = events.stepped
         self._left: dict[trio.lowlevel.Task, tuple[list[int], trio.CancelScope]] = {}
 
     async def call(self, steps: int, work: Callable[[], Awaitable[None]]) -> bool:
@@ -127,6 +145,7 @@ class Interruptions(trio.abc.Instrument):
         return not scope.cancelled_caught
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._stepped()
         found = self._left.get(task)
         if found is not None:
             found[0][0] -= 1
@@ -142,28 +161,19 @@ class _OfThisThread:
         self._seeded = random.Random(seed)
         self._others = random.Random()
 
-    def __getattr__(self, name: str) -> object:
-        here = threading.get_ident() == self._thread
-        return getattr(self._seeded if here else self._others, name)
+    def shuffle(self, batch: list[trio.lowlevel.Task]) -> None:
+        if len(batch) > 1:
+            here = threading.get_ident() == self._thread
+            (self._seeded if here else self._others).shuffle(batch)
 
 
-def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> None:
-    """Run ``main`` in an order of tasks that is drawn from the seed.
+def run(seed: str, events: Events, main: Callable[[Interruptions], Awaitable[None]]) -> None:
+    """Run ``main`` in an order of tasks that is drawn from the seed, with the events' time.
 
     :raises BaseException: what ``main`` raised, without groups if it is alone.
     """
     runner = trio._core._run
-    interruptions = Interruptions()
-    clock = trio.testing.MockClock(autojump_threshold=0)
-
-    async def watched() -> None:
-        with trio.CancelScope() as scope:
-            trio.lowlevel.add_instrument(_Watch(scope))
-            trio.lowlevel.add_instrument(interruptions)
-            await main(interruptions)
-        if scope.cancelled_caught:
-            now = trio.current_time()
-            raise Failure(f"time does not go on at {now:.6f}: tasks wake each other without end")
+    interruptions = Interruptions(events)
 
     # What is collected when has to follow from the seed alone, too.
     gc.collect()
@@ -175,7 +185,7 @@ def run(seed: str, main: Callable[[Interruptions], Awaitable[None]]) -> None:
             patch.object(runner, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
             patch.object(runner, "_r", _OfThisThread(seed)),
         ):
-            trio.run(watched, clock=clock)
+            trio.run(events.watch, partial(main, interruptions), clock=events, instruments=[interruptions])
     finally:
         gc.enable()
         sys.set_asyncgen_hooks(*hooks)

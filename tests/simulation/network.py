@@ -240,7 +240,8 @@ class SimulatedStream(NetworkStream):
             raise ConnectionLostError(f"connection to {self.host} was lost: reset by peer", host=self.host)
 
     async def receive_into(self, buffer: memoryview) -> int:
-        await trio.lowlevel.checkpoint()
+        if self._buffer or self.closed or self._failed or self._is_over:
+            await trio.lowlevel.checkpoint()
         while True:
             self._check()
             if self._buffer:

@@ -190,7 +190,7 @@ class World:
     :ivar processes: all processes so far.
     """
 
-    def __init__(self, settings: Settings, trace: Trace, interruptions: Interruptions) -> None:
+    def __init__(self, settings: Settings, events: Events, interruptions: Interruptions) -> None:
         self.settings = settings
         self.interruptions = interruptions
         self.quiet = True
@@ -198,7 +198,7 @@ class World:
         self.processes: list[Process] = []
         self.faults: list[tuple[int, float, str]] = []
         self.problems: list[str] = []
-        self.events = Events(trace)
+        self.events = events
         base = f"{settings.seed} {settings.workload}"
         self.random = Random(f"{base} faults")
         self.network = Network(self.events, Random(f"{base} network"))
@@ -215,7 +215,7 @@ class World:
         rng = self.random
         part = rng.choice((0.0, 0.15, 0.4, 0.7, 1.0))
         on = [each for each in FAULTS if rng.random() < part]
-        self.seconds = self.settings.seconds or rng.choice((5.0, 30.0, 120.0, 600.0, 1800.0))
+        self.seconds = self.settings.seconds or rng.choice((5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0))
         self.every = self.seconds / rng.choice((5, 15, 50, 100))
         self.kinds = frozenset(on).intersection(bears) - self.settings.without
 
@@ -382,27 +382,24 @@ class World:
 
     async def live(self, workload: Workload) -> None:
         """Prepare, fail, heal, and check."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.events.run)
-            self.choose(workload.faults)
-            with trio.fail_after(_LONGEST):
-                admin = self.process("admin-0")
-                admin.operation_timeout = 120.0
-                async with self._as(admin) as client:
-                    await client.create_scope(SCOPE)
-                    await workload.prepare(client)
-                async with trio.open_nursery() as working:
-                    working.start_soon(workload.work)
-                    await self.fail(self.seconds)
-                    self.heal()
-                self._check_problems()
-                checker = self.process("admin-1")
-                checker.operation_timeout = 120.0
-                checker.interrupts = False
-                async with self._as(checker) as client:
-                    await workload.check(client)
-                self._check_left()
-            nursery.cancel_scope.cancel()
+        self.choose(workload.faults)
+        with trio.fail_after(_LONGEST):
+            admin = self.process("admin-0")
+            admin.operation_timeout = 120.0
+            async with self._as(admin) as client:
+                await client.create_scope(SCOPE)
+                await workload.prepare(client)
+            async with trio.open_nursery() as working:
+                working.start_soon(workload.work)
+                await self.fail(self.seconds)
+                self.heal()
+            self._check_problems()
+            checker = self.process("admin-1")
+            checker.operation_timeout = 120.0
+            checker.interrupts = False
+            async with self._as(checker) as client:
+                await workload.check(client)
+            self._check_left()
 
     @asynccontextmanager
     async def _as(self, process: Process) -> AsyncIterator[PravegaClient]:
@@ -427,30 +424,27 @@ class World:
 def simulate(make: Callable[[World], Workload], settings: Settings, out: TextIO | None = None) -> Result:
     """Run a workload in a world."""
     trace = Trace(out)
+    events = Events(trace)
     worlds: list[World] = []
-    ended: list[float] = []
 
     async def main(interruptions: Interruptions) -> None:
-        world = World(settings, trace, interruptions)
+        world = World(settings, events, interruptions)
         worlds.append(world)
-        try:
-            await world.live(make(world))
-        finally:
-            ended.append(trio.current_time())
+        await world.live(make(world))
 
     failure: str | None = None
     error: BaseException | None = None
     began = time.process_time()
     try:
         with _server_failures(worlds):
-            run(f"{settings.seed} {settings.workload} tasks", main)
+            run(f"{settings.seed} {settings.workload} tasks", events, main)
     except BaseException as raised:
         error = first_of(raised) if isinstance(raised, BaseExceptionGroup) else raised
         if isinstance(error, KeyboardInterrupt):
             raise
         failure = _told(error)
     return Result(
-        settings, failure, trace.digest(), trace.lines, sum(ended), time.process_time() - began,
+        settings, failure, trace.digest(), trace.lines, events.now, time.process_time() - began,
         worlds[0].faults if worlds else [], error,
     )  # fmt: skip
 
