@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import trio
 
 from tests.simulation.__main__ import told
+from tests.simulation.machine import Events, Failure, Interruptions, Trace, run
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.world import Settings, simulate
 
@@ -60,7 +62,7 @@ def test_a_seed_is_one_run(workload: str) -> None:
 def test_loops_of_other_threads_do_not_change_a_run() -> None:
     """As when tests before it have left a blocking client open."""
 
-    def run() -> str:
+    def once() -> str:
         return simulate(WORKLOADS["revisions"], Settings("revisions", 7)).trace
 
     stop, started = threading.Event(), threading.Event()
@@ -75,15 +77,43 @@ def test_loops_of_other_threads_do_not_change_a_run() -> None:
             for _ in range(3):
                 nursery.start_soon(rest)
 
-    alone = run()
+    alone = once()
     other = threading.Thread(target=trio.run, args=(several,))
     other.start()
     try:
         assert started.wait(60)
-        assert run() == alone
+        assert once() == alone
     finally:
         stop.set()
         other.join()
+
+
+@pytest.mark.parametrize("waits", [trio.lowlevel.checkpoint, trio.sleep_forever])
+def test_a_run_that_stands_still_ends(waits: Callable[[], Awaitable[None]]) -> None:
+    events = Events(Trace())
+
+    async def main(interruptions: Interruptions) -> None:
+        await trio.sleep(7)
+        while True:
+            await waits()
+
+    with pytest.raises(Failure, match=r"time does not go on at 7\.0"):
+        run("seed", events, main)
+
+
+def test_a_simulated_server_that_fails_ends_the_run() -> None:
+    events = Events(Trace())
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    async def main(interruptions: Interruptions) -> None:
+        events.after(3, fail)
+        await trio.sleep(9)
+
+    with pytest.raises(ZeroDivisionError):
+        run("seed", events, main)
+    assert events.now == 3
 
 
 def test_the_client_takes_time_chance_and_ids_from_its_environment() -> None:
