@@ -726,7 +726,9 @@ class PravegaClientBase(Handle):
 
     _twin: twin.PravegaClient
 
-    def __init__(self, portal: Portal, held: Held[twin.PravegaClient]) -> None:
+    def __init__(self, portal: Portal, held: Held[twin.PravegaClient] | None = None) -> None:
+        if held is None:
+            raise InvalidArgumentError(twin.MADE_BY)
         super().__init__(portal, held.value)
         self._held = held
         self._ending: asyncio.Future[None] | None = None

@@ -1346,11 +1346,6 @@ class ResumableWriter(EventWriter[Value], ResumableWriterBase):
         """
         return self._twin.last_stored
 
-    @property
-    def stored_anything(self) -> bool:
-        """Whether any event of the sequence was stored when the writer was opened."""
-        return self._twin.stored_anything
-
     def last_stored_of(self, routing_key: str) -> int:
         """The number up to which the events of one key were stored when the writer was opened.
 

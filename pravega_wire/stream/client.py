@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, Final, NoReturn, TypeVar, overload
 from uuid import UUID
 
 import trio
@@ -85,7 +85,9 @@ from pravega_wire.values.policies import ScalingPolicy, StreamConfiguration
 from pravega_wire.values.positions import EventPointer, Watermark
 from pravega_wire.values.types import ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["PravegaClient", "StreamInfo", "open_client"]
+__all__ = ["MADE_BY", "PravegaClient", "StreamInfo", "open_client"]
+
+MADE_BY: Final = "a PravegaClient is made by open_client(), which takes settings or a PravegaConfig"
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -296,6 +298,8 @@ class PravegaClient:
     """
 
     def __init__(self, core: ClientCore) -> None:
+        if not isinstance(core, ClientCore):
+            raise InvalidArgumentError(MADE_BY)
         self._core = core
         self._txn_segments: dict[tuple[ScopedStream, UUID], list[SegmentWithRange]] = {}
 

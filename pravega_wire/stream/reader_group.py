@@ -741,13 +741,6 @@ class ReaderGroup:
                 raise InvalidArgumentError(f"checkpoint {to.name!r} has no stream cut to restart from")
         else:
             cuts = given_cuts("to", to)
-        for cut in cuts:
-            if cut.stream not in state.config.starts:
-                raise InvalidStreamCutError(
-                    f"reader group {self.name} does not read stream {cut.stream}",
-                    scope=cut.stream.scope,
-                    stream=cut.stream.name,
-                )
         return state.config.starting_at(cuts)
 
     async def _replace(self, config: ReaderGroupConfig, initial: ReaderGroupStateInit) -> bool:

@@ -239,11 +239,6 @@ class ResumableWriter(EventWriter[Value]):
         """
         return min(self._found.numbers)
 
-    @property
-    def stored_anything(self) -> bool:
-        """Whether any event of the sequence was stored when the writer was opened."""
-        return any(self._found.numbers)
-
     def last_stored_of(self, routing_key: str) -> int:
         """The number up to which the events of one key were stored when the writer was opened.
 

@@ -836,7 +836,8 @@ class PravegaClientBase(Handle):
     _twin: twin.PravegaClient
 
     def __init__(self, opened: Opened[twin.PravegaClient]) -> None:
-        assert opened.held is not None
+        if not isinstance(opened, Opened) or opened.held is None:
+            raise InvalidArgumentError(twin.MADE_BY)
         super().__init__(opened, opened.held.value)
         self._opened = opened
 

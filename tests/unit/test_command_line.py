@@ -845,6 +845,9 @@ def test_positions(tmp_path: Path) -> None:
     later = base64.b64encode(gzip.compress(b"1:mill/pressure:0:0:7")).decode()
     with pytest.raises(InvalidArgumentError, match="version '1' is not supported"):
         points.parse_point(later)
+    file.write_text(later)
+    with pytest.raises(InvalidArgumentError, match=r"^in the file '.*a\.cut': .*version '1' is not"):
+        points.parse_point(f"@{file}")
 
 
 async def test_a_message_shows_a_time_and_not_its_milliseconds() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import trio
 
-from pravega_wire import aio, open_client, sync
+from pravega_wire import PravegaClient, aio, open_client, sync
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from tests.inside import portal_of
 
@@ -341,3 +341,9 @@ def test_an_asyncio_task_is_cancelled_at_each_step_of_opening_and_closing() -> N
         ended()
         steps += 1 if steps < 50 else 50
     assert steps > 3
+
+
+@pytest.mark.parametrize("kind", [PravegaClient, sync.PravegaClient, aio.PravegaClient])
+def test_a_client_is_not_made_by_its_class(kind: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"made by open_client\(\)"):
+        kind(URI)

@@ -53,14 +53,19 @@ def parse_point(text: str) -> Point:
     :raises InvalidArgumentError: it has none of the forms.
     """
     text = text.strip()
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise InvalidArgumentError(
-                f"the file {text[1:]!r} with a stream cut cannot be read: {why}"
-            ) from error
+    if not text.startswith("@"):
+        return _parse(text)
+    name = text[1:]
+    try:
+        return _parse(Path(name).read_text(encoding="utf-8").strip())
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"in the file {name!r}: {error.message}") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidArgumentError(f"the file {name!r} with a stream cut cannot be read: {why}") from error
+
+
+def _parse(text: str) -> Point:
     if word := _WORDS.get(text.lower()):
         return Point("head" if word == "head" else "tail")
     if text.startswith("time:"):
