@@ -414,7 +414,7 @@ def _staging_too_late() -> Iterator[None]:
         yield
 
 
-@tooth("claim not checked", ("sink",))
+@tooth("claim not checked", ("sink",), seeds=(247, 248))
 def _claim_not_checked() -> Iterator[None]:
     """An attempt does not look whether its batch was finished while it created its segments."""
     with patch(f"{_PARTITIONS}._require_claim", lambda self, revisioned, record: None):
@@ -506,7 +506,7 @@ def _lease_of_a_killed_driver() -> Iterator[None]:
         yield
 
 
-@tooth("each attempt claims", ("election",), seeds=(2,))
+@tooth("each attempt claims", ("election",), seeds=(32, 43))
 def _each_attempt_claims() -> Iterator[None]:
     """A claim is appended after whatever is there: attempts of one job write for several transactions."""
 
@@ -519,7 +519,7 @@ def _each_attempt_claims() -> Iterator[None]:
         yield
 
 
-@tooth("staged after the end", ("election",), seeds=(214, 240))
+@tooth("staged after the end", ("election",), seeds=(63, 120))
 def _staged_after_the_end() -> Iterator[None]:
     """An attempt does not look whether its batch was finished while it created its segments."""
     with patch.object(ElectedCommitter, "require_claim", lambda self, txn: None):
