@@ -65,6 +65,11 @@ class Tooth:
 TEETH: Final[dict[str, Tooth]] = {}
 
 
+def first(seed: int) -> tuple[int, ...]:
+    """The usual seeds, with one in front that has found the defect."""
+    return (seed, *(each for each in range(20) if each != seed))
+
+
 def tooth(
     name: str, workloads: tuple[str, ...], seeds: Iterable[int] = range(20)
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Iterator[None]]]:
@@ -117,8 +122,8 @@ def _merged_too_early() -> Iterator[None]:
 # --- writers --------------------------------------------------------------------------------------
 
 
-@tooth("set-up ignored", ("writers",))
-@tooth("stored blocks sent again", ("bytes",))
+@tooth("set-up ignored", ("writers",), seeds=first(5))
+@tooth("stored blocks sent again", ("bytes",), seeds=first(8))
 def _set_up_ignored() -> Iterator[None]:
     """After a lost connection everything is sent again, also what the store says it has."""
     real = Appends.set_up
@@ -130,7 +135,7 @@ def _set_up_ignored() -> Iterator[None]:
         yield
 
 
-@tooth("acknowledged when sent", ("writers",))
+@tooth("acknowledged when sent", ("writers",), seeds=first(2))
 def _acknowledged_when_sent() -> Iterator[None]:
     """Whoever waits for an event is told that it is stored when it was sent."""
     real = Appends.next_frame
@@ -147,7 +152,7 @@ def _acknowledged_when_sent() -> Iterator[None]:
         yield
 
 
-@tooth("handed over in disorder", ("writers",))
+@tooth("handed over in disorder", ("writers",), seeds=first(4))
 def _disorder() -> Iterator[None]:
     """The blocks of a sealed segment go to its successors, the newest first."""
     real = append.hand_over
@@ -189,7 +194,7 @@ def _numbers() -> Iterator[None]:
 # --- transactions ---------------------------------------------------------------------------------
 
 
-@tooth("commit before the flush", ("transactions",))
+@tooth("commit before the flush", ("transactions",), seeds=first(1))
 def _unflushed() -> Iterator[None]:
     """A transaction is committed before its events are stored."""
 
@@ -210,7 +215,7 @@ def _beside() -> Iterator[None]:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-@tooth("event of a cancelled call", ("groups",))
+@tooth("event of a cancelled call", ("groups",), seeds=first(1))
 def _cancelled_read() -> Iterator[None]:
     """A call that is cancelled has taken an event already."""
     real = EventReader.read_event
@@ -224,7 +229,7 @@ def _cancelled_read() -> Iterator[None]:
         yield
 
 
-@tooth("successor too early", ("groups",))
+@tooth("successor too early", ("groups",), seeds=first(2))
 def _too_early() -> Iterator[None]:
     """A segment is read before all that come before it."""
     real = GroupState._complete
@@ -243,7 +248,7 @@ def _too_early() -> Iterator[None]:
         yield
 
 
-@tooth("position of the dead", ("groups",))
+@tooth("position of the dead", ("groups",), seeds=first(8))
 def _position_of_the_dead() -> Iterator[None]:
     """What a dead reader has read is read again, though its position is known."""
     real = ReaderGroup.reader_offline
@@ -258,7 +263,7 @@ def _position_of_the_dead() -> Iterator[None]:
 # --- tables, states and bytes -----------------------------------------------------------------------
 
 
-@tooth("update repeated blindly", ("tables",))
+@tooth("update repeated blindly", ("tables",), seeds=first(6))
 def _update_repeated_blindly() -> Iterator[None]:
     """A table update whose answer was lost is sent again, without a look at its keys."""
     real = Progress.failed
@@ -273,7 +278,7 @@ def _update_repeated_blindly() -> Iterator[None]:
         yield
 
 
-@tooth("unknown update refused", ("tables",))
+@tooth("unknown update refused", ("tables",), seeds=first(10))
 def _unknown_update_refused() -> Iterator[None]:
     """An update whose outcome cannot be found is reported as a conflict, in which nothing was changed."""
     real = table.settle
@@ -304,7 +309,7 @@ def _late_repetition() -> Iterator[None]:
         yield
 
 
-@tooth("stored append refused", ("synchronizers", "revisions"))
+@tooth("stored append refused", ("synchronizers", "revisions"), seeds=first(2))
 def _stored_append_refused() -> Iterator[None]:
     """After a lost answer, a conditional append that was stored is reported as refused."""
     real = ConditionalAppender._set_up
@@ -349,7 +354,7 @@ def _moved_mark_denied() -> Iterator[None]:
         yield
 
 
-@tooth("cancelled read loses bytes", ("bytes",))
+@tooth("cancelled read loses bytes", ("bytes",), seeds=first(3))
 def _cancelled_read_loses_bytes() -> Iterator[None]:
     """A read can be cancelled after it has taken its bytes."""
     real = ByteStreamReader._receive
@@ -370,7 +375,7 @@ _PARTITIONS = "spark_adapter.writing.partition.PartitionWriter"
 # By its name, because importing it needs PySpark.
 
 
-@tooth("ledger of two", ("sink",))
+@tooth("ledger of two", ("sink",), seeds=first(5))
 def _ledger_of_two() -> Iterator[None]:
     """A driver whose record is refused appends it after what another driver has recorded meanwhile."""
     append = Journal.append
@@ -407,7 +412,7 @@ def _stage_unrecorded(self: Any, client: Any, chunks: Iterable[Any]) -> AttemptR
     return AttemptResult(task.partitionId(), staging, rows, nbytes, found)
 
 
-@tooth("staging recorded too late", ("sink",))
+@tooth("staging recorded too late", ("sink",), seeds=first(4))
 def _staging_too_late() -> Iterator[None]:
     """An attempt records its staging segments when it has written them: a killed one leaves them behind."""
     with patch(f"{_PARTITIONS}._stage", _stage_unrecorded):
@@ -443,7 +448,7 @@ def _prepared_before_merged() -> Iterator[None]:
         yield
 
 
-@tooth("done before committed", ("sink",))
+@tooth("done before committed", ("sink",), seeds=first(2))
 def _done_before_committed() -> Iterator[None]:
     """DONE is recorded before the commit: a driver that is killed in between loses the batch."""
     finish, commit = BatchCommitter._finish, BatchCommitter._commit
@@ -499,7 +504,7 @@ def _number_of_a_batch() -> Iterator[None]:
         yield
 
 
-@tooth("lease of a killed driver", ("sink",))
+@tooth("lease of a killed driver", ("sink",), seeds=first(2))
 def _lease_of_a_killed_driver() -> Iterator[None]:
     """A transaction whose claim is void is not ended, and what was staged for it is not deleted."""
     with patch.object(BatchCommitter, "_end", lambda self, txn, until: False):
@@ -538,7 +543,7 @@ def _deciding(
     return patch.object(engine, "decide", wrong)
 
 
-@tooth("half a part", ("ingest",))
+@tooth("half a part", ("ingest",), seeds=first(2))
 def _half_a_part() -> Iterator[None]:
     """An open transaction is committed although no end record says that it is complete."""
     with _deciding((Phase.BEGUN,), (TxnStatus.OPEN,), Action.COMMIT_AND_GO_ON):
@@ -552,7 +557,7 @@ def _committing_counts_as_open() -> Iterator[None]:
         yield
 
 
-@tooth("two ingesters", ("ingest",))
+@tooth("two ingesters", ("ingest",), seeds=first(10))
 def _two_ingesters() -> Iterator[None]:
     """An ingester records its part although another one has taken over."""
 
