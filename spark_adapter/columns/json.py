@@ -85,10 +85,13 @@ def _date_text(days: int) -> str:
 
 
 def _moment(value: Any) -> int:
-    found = datetime.fromisoformat(_text(value))
+    # RFC 3339, which JSON Schema refers to, has small letters and leap seconds as well.
+    text = _text(value).upper()
+    leap = text[17:19] == "60"
+    found = datetime.fromisoformat(f"{text[:17]}59{text[19:]}" if leap else text)
     if found.tzinfo is None:
         raise Wrong("it has no time zone")
-    return (found - EPOCH) // timedelta(microseconds=1)
+    return (found - EPOCH + timedelta(seconds=leap)) // timedelta(microseconds=1)
 
 
 def _moment_text(micros: int) -> str:

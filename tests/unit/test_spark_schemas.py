@@ -219,6 +219,21 @@ def test_json_of_other_types(event: bytes, text: str) -> None:
     assert found == {"id": 2, "at": datetime(2024, 1, 31, 11, tzinfo=UTC), "tags": None}
 
 
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2024-01-31t12:00:00.5z", datetime(2024, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC)),
+        ("2016-12-31T23:59:60Z", datetime(2017, 1, 1, tzinfo=UTC)),
+        ("2017-01-01T05:29:60.25+05:30", datetime(2017, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)),
+    ],
+)
+def test_times_in_json_as_rfc_3339_has_them(text: str, moment: datetime) -> None:
+    schema = JsonSchema(
+        "thing", {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
+    )
+    assert one(schema.info, b'{"at":"%s"}' % text.encode()) == {"at": moment}
+
+
 # --- Protobuf -------------------------------------------------------------------------------------
 
 
