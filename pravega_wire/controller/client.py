@@ -619,25 +619,32 @@ class ControllerClient:
             that can pass, and the call would be retried until its deadline.)
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed. A 0.13.0 controller answers INTERNAL, like for a
-            failure that can pass, so the state of the stream is checked after the first such answer.
+            failure that can pass, so the state of the stream is checked after such answers.
         """
         request = pb.CreateTxnRequest(
             streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), lease=check_lease(lease)
         )
         ask = partial(self._of_stream, "createTransaction", request, pb.CreateTxnResponse)
-        try:
-            reply = await ask(attempts=1)
-        except RetriesExhaustedError as error:
-            last = error.__cause__
-            internal = isinstance(last, ControllerError) and last.status == StatusCode.INTERNAL.name
-            if internal and not await self.get_current_segments(scope, stream):
-                raise StreamSealedError(
-                    f"stream {scope}/{stream} is sealed: no transaction can be started on it",
-                    scope=scope,
-                    stream=stream,
-                ) from error
-            # Another failure that can pass: retry it for the usual time.
-            reply = await ask()
+        reply: pb.CreateTxnResponse | None = None
+        attempts: int | None = 1
+        with self._channels.limit(f"creating a transaction on stream {scope}/{stream}"):
+            while reply is None:
+                try:
+                    reply = await ask(attempts=attempts)
+                except RetriesExhaustedError as error:
+                    last = error.__cause__
+                    internal = isinstance(last, ControllerError) and last.status == StatusCode.INTERNAL.name
+                    if internal and not await self.get_current_segments(scope, stream):
+                        raise StreamSealedError(
+                            f"stream {scope}/{stream} is sealed: no transaction can be started on it",
+                            scope=scope,
+                            stream=stream,
+                        ) from error
+                    if attempts is None:
+                        raise
+                    # A stream that is being sealed has segments until it is sealed, so look again after a
+                    # second. Retry another failure that can pass for the usual time.
+                    attempts = attempts + 5 if internal else None
         return CreatedTransaction(
             uuid_of(reply.txnId), tuple(ranges(reply.activeSegments)), reply.delegationToken
         )

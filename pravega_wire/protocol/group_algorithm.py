@@ -656,7 +656,7 @@ class GroupMember:
                 return None
             if segment not in current.assigned.get(self.reader, ()):
                 return None
-            return [SegmentCompleted(self.reader, segment, successors, ranges)]
+            return [current.completion(SegmentCompleted(self.reader, segment, successors, ranges))]
 
         state = yield from self._change(complete)
         self._acquire_at = self._clock()

@@ -946,7 +946,7 @@ class GroupState:
         future: dict[str, AbstractSet[int]] = {}
         unassigned = dict(self.unassigned)
         # Segments that are known already keep the predecessors they wait for. As in Java, the id is also
-        # removed from the sets of segments of other streams.
+        # removed from the sets of segments of other streams; see completion().
         for segment, waiting in {**update.successors, **self.future}.items():
             rest = frozenset(waiting) - {completed}
             if rest:
@@ -972,6 +972,38 @@ class GroupState:
         owned = self._owned(update.reader)
         owned.update({segment: each for segment, each in update.positions.items() if segment in owned})
         return replace(self, checkpoints=checkpoints, assigned={**self.assigned, update.reader: owned})
+
+    def completion(self, update: SegmentCompleted) -> GroupUpdate:
+        """Return what to write when a reader has completed a segment: usually the update itself.
+
+        Segments of all streams have the same ids, and Java's rule takes the id of a completed segment from
+        what segments of every stream wait for. One of another stream would be given out before the segments
+        that it follows. If one waits for that id, the state after the update is written as a whole, in which
+        it still waits. A successor that was given out already, by that rule, is not named again: it would
+        wait for ever.
+
+        :param update: a segment was completed.
+        """
+        given = {*self.unassigned, *(segment for owned in self.assigned.values() for segment in owned)}
+        update = replace(
+            update, successors={each: ids for each, ids in update.successors.items() if each not in given}
+        )
+        completed = segment_id_of(update.segment)
+        others = {
+            segment: waiting
+            for segment, waiting in self.future.items()
+            if completed in waiting and stream_of(segment) != stream_of(update.segment)
+        }
+        if not others:
+            return update
+        after = self._complete(update)
+        early = others.keys() - self.last_read.keys()
+        return replace(
+            after,
+            future={**after.future, **others},
+            unassigned={each: at for each, at in after.unassigned.items() if each not in others},
+            last_read={each: at for each, at in after.last_read.items() if each not in early},
+        ).compacted()
 
     # --- questions ------------------------------------------------------------------------------
 

@@ -506,6 +506,31 @@ async def test_event_times_of_transactions_make_watermarks(config: PravegaConfig
         assert 1_700_000_000_000 <= marks[0].lower <= marks[0].upper < time
 
 
+async def test_transactions_meet_a_stream_that_is_being_sealed(config: PravegaConfig) -> None:
+    """The controller answers as for a failure that can pass; while it is SEALING, the stream has segments."""
+    async with open_client(replace(config, operation_timeout=20)) as client:
+        errors: list[PravegaError] = []
+
+        async def begin_until_it_fails(stream: str, begun: trio.Event) -> None:
+            try:
+                while True:
+                    txn = await client.begin_transaction(stream)
+                    begun.set()
+                    await txn.abort()
+            except PravegaError as error:
+                errors.append(error)
+
+        for stream in ("t1", "t2", "t3"):
+            await client.create_stream(stream, 3)
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    begun = trio.Event()
+                    nursery.start_soon(begin_until_it_fails, stream, begun)
+                    await begun.wait()
+                await client.seal_stream(stream)
+        assert {type(each) for each in errors} == {StreamSealedError}, errors
+
+
 @pytest.mark.smoke
 async def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
     async with open_client(config) as client:

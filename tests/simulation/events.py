@@ -213,10 +213,17 @@ async def limited_to(process: Process, what: str, seconds: float | None = None) 
             process.world.problem(f"{what} took {took:.1f} s, and may take {limit:g} s")
 
 
-def maybe_scale(workload: Workload, nursery: trio.Nursery, stream: str, chance: float = 0.7) -> None:
+def maybe_scale(
+    workload: Workload,
+    nursery: trio.Nursery,
+    stream: str,
+    chance: float = 0.7,
+    *,
+    name: str = "admin-scaler",
+) -> None:
     """Have another process split and merge a stream's segments, in some of the runs."""
     if workload.random.random() < chance:
-        scaler = workload.world.process("admin-scaler")
+        scaler = workload.world.process(name)
         nursery.start_soon(scaler.run, lambda process: scale_now_and_then(process, stream))
 
 

@@ -1,4 +1,4 @@
-"""Reader groups: readers that come, leave and die, checkpoints, and a stream that scales meanwhile."""
+"""Reader groups: readers that come, leave and die, checkpoints, and streams that scale meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.simulation.events import History, maybe_scale, stored_events
 from tests.simulation.machine import Failure
 from tests.simulation.world import SCOPE, Process, Workload, World
 
-STREAM, GROUP = "events", "group"
+STREAMS, GROUP = ("events", "others"), "group"
 _PATIENCE = 900.0
 """Simulated seconds in which a group must have read everything once all is well."""
 
@@ -63,7 +63,8 @@ class Groups(Workload):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.history = History()
+        self.streams = STREAMS[: self.random.randint(1, 2)]
+        self.histories = {each: History() for each in self.streams}
         self.lives: list[Life] = []
         self.delivered: list[bytes] = []
         # How often each event was given back by a reader that failed on it.
@@ -76,11 +77,15 @@ class Groups(Workload):
         self.deadline = float("inf")
 
     async def prepare(self, client: PravegaClient) -> None:
-        await client.create_stream(STREAM, self.random.randint(1, 4))
+        # Their segments have the same ids.
+        segments = self.random.randint(1, 4)
+        for stream in self.streams:
+            await client.create_stream(stream, segments)
         # Rounds are rarer in long runs, as calls are.
         every = self.random.choice((1.0, 3.0, 10.0)) * max(1.0, self.world.seconds / 200)
         await client.create_reader_group(
-            GROUP, ReaderGroupConfig.of([f"{SCOPE}/{STREAM}"], group_refresh_interval=every)
+            GROUP,
+            ReaderGroupConfig.of([f"{SCOPE}/{each}" for each in self.streams], group_refresh_interval=every),
         )
 
     async def work(self) -> None:
@@ -91,7 +96,8 @@ class Groups(Workload):
             nursery.start_soon(keeper.run, self.keep)
             for _ in range(self.random.randint(1, 4)):
                 nursery.start_soon(self.keep_reading)
-            maybe_scale(self, nursery, STREAM)
+            for stream in self.streams:
+                maybe_scale(self, nursery, stream, name=f"admin-scaler-{stream}")
 
     # --- writing
 
@@ -104,13 +110,17 @@ class Groups(Workload):
         async with process.client() as client:
             while not world.quiet:
                 with world.bearing():
-                    async with client.event_writer(STREAM) as writer:
+                    stream = rng.choice(self.streams)
+                    async with client.event_writer(stream) as writer:
                         name = f"w{next(self.numbers)}"
-                        while not world.quiet:
+                        for _ in range(rng.choice((10, 1000))):
+                            if world.quiet:
+                                break
                             await trio.sleep(pause * rng.random())
                             key = rng.choice(keys)
                             size = rng.choice(sizes) if world.network.bandwidth > 1e6 else 0
-                            events = [self.history.event(name, key, size) for _ in range(rng.randint(1, 5))]
+                            event = partial(self.histories[stream].event, name, key, size)
+                            events = [event() for _ in range(rng.randint(1, 5))]
                             await writer.write_events(events, key)
         self.written.set()
 
@@ -202,9 +212,7 @@ class Groups(Workload):
                             if rng.random() < 0.1:
                                 await self.checkpoint(process, group)
                             if world.quiet and self.written.is_set() and self.missing is None:
-                                stored = await stored_events(client, STREAM)
-                                stored_now = {event for segment in stored for event in segment}
-                                self.missing = stored_now.difference(self.delivered)
+                                self.missing = {*await self.stored(client)}.difference(self.delivered)
                                 self.deadline = trio.current_time() + _PATIENCE
 
     async def take_offline(self, group: ReaderGroup) -> None:
@@ -223,10 +231,17 @@ class Groups(Workload):
 
     # --- checking
 
+    async def stored(self, client: PravegaClient) -> list[bytes]:
+        """All events that are stored."""
+        found = []
+        for stream, history in self.histories.items():
+            segments = await stored_events(client, stream)
+            history.check(segments)
+            found += [event for segment in segments for event in segment]
+        return found
+
     async def check(self, client: PravegaClient) -> None:
-        stored = await stored_events(client, STREAM)
-        self.history.check(stored)
-        wanted = [event for segment in stored for event in segment]
+        wanted = await self.stored(client)
         times = Counter(self.delivered)
         missing = [event for event in wanted if not times[event]]
         if missing:
@@ -260,9 +275,10 @@ class Groups(Workload):
                 # It joined while the checkpoint was begun, and was gone before its end: either is right.
                 return
         found: set[bytes] = set()
-        async with client.read_events(STREAM, "earliest", made.cuts[0]) as reader:
-            async for batch in reader:
-                found.update(bytes(event) for event in batch)
+        for cut in made.cuts:
+            async with client.read_events(cut.stream, "earliest", cut) as reader:
+                async for batch in reader:
+                    found.update(bytes(event) for event in batch)
         wrong = (found ^ before) - self.again.keys()
         if wrong:
             raise Failure(

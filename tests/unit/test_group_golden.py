@@ -22,6 +22,7 @@ from pravega_wire.protocol import group_state as g
 from pravega_wire.protocol.group_algorithm import cancel_checkpoints
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
+from pravega_wire.values.naming import segment_id
 from pravega_wire.values.positions import KeyRange
 from pravega_wire.values.types import ScopedStream, StreamCut
 
@@ -301,6 +302,48 @@ def test_a_reader_that_goes_answers_its_checkpoints() -> None:
     state = state.apply(g.RemoveReader("a"))
     assert state.unassigned == {SEG2: 7, SEG1: 60, SEG0: 50}
     assert state.apply(g.RemoveReader("a")) == state
+
+
+def two_streams() -> g.GroupState:
+    """A group of streams ``s/a`` and ``s/b``, in which ``s/b/3`` still waits for ``s/b/2``."""
+    names = [f"s/{stream}/{number}.#epoch.1" for stream in "ab" for number in (1, 2)]
+    config = ReaderGroupConfig.of(["s/a", "s/b"])
+    state = g.GroupState.begin(g.ReaderGroupStateInit(config, dict.fromkeys(names, 0)))
+    state = state.apply(g.AddReader("r"))
+    for name in names:
+        state = state.apply(g.AcquireSegment("r", name))
+    ids = [segment_id(1, number) for number in (1, 2)]
+    return state.apply(g.SegmentCompleted("r", "s/b/1.#epoch.1", {"s/b/3.#epoch.2": ids}))
+
+
+def test_a_completed_segment_counts_for_its_own_stream_only() -> None:
+    state = two_streams()
+    other = g.SegmentCompleted("r", "s/a/2.#epoch.1", {"s/a/3.#epoch.2": [segment_id(1, 2)]})
+    # As in Java, it would.
+    assert "s/b/3.#epoch.2" in state.apply(other).unassigned
+    update = state.completion(other)
+    assert isinstance(update, g.CompactReaderGroupState)
+    after = state.apply(g.decode_group_record(g.encode_group_record(update)))
+    assert after.future == {"s/b/3.#epoch.2": {segment_id(1, 2)}} == state.future
+    assert after.unassigned == {"s/a/3.#epoch.2": 0}
+    assert after.assigned == {"r": {"s/a/1.#epoch.1": 0, "s/b/2.#epoch.1": 0}}
+    assert after.last_read == {**dict.fromkeys(after.assigned["r"], 0), "s/a/3.#epoch.2": 0}
+    own = g.SegmentCompleted("r", "s/b/2.#epoch.1", {"s/b/3.#epoch.2": [segment_id(1, 1), segment_id(1, 2)]})
+    assert after.completion(own) == own
+    last = after.apply(own)
+    assert (last.future, last.unassigned) == ({}, {"s/a/3.#epoch.2": 0, "s/b/3.#epoch.2": 0})
+
+
+def test_a_successor_that_was_given_out_early_is_not_waited_for_again() -> None:
+    """As after a Java reader has completed a segment of another stream."""
+    state = two_streams().apply(g.SegmentCompleted("r", "s/a/2.#epoch.1"))
+    state = state.apply(g.AcquireSegment("r", "s/b/3.#epoch.2"))
+    ids = [segment_id(1, number) for number in (1, 2)]
+    own = g.SegmentCompleted("r", "s/b/2.#epoch.1", {"s/b/3.#epoch.2": ids})
+    assert state.apply(own).future
+    after = state.apply(state.completion(own))
+    assert (after.future, after.unassigned) == ({}, {})
+    assert after.assigned == {"r": {"s/a/1.#epoch.1": 0, "s/b/3.#epoch.2": 0}}
 
 
 def test_silent_checkpoints_move_nothing() -> None:
