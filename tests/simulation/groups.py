@@ -27,6 +27,8 @@ from tests.simulation.world import SCOPE, Process, Workload, World
 STREAMS, GROUP = ("events", "others"), "group"
 _PATIENCE = 900.0
 """Simulated seconds in which a group must have read everything once all is well."""
+_END = 3600.0
+"""The same for its end; each epoch may take some rounds, and a round up to six minutes."""
 
 
 @dataclass(eq=False)
@@ -241,6 +243,7 @@ class Groups(Workload):
         return found
 
     async def check(self, client: PravegaClient) -> None:
+        await self.end(client)
         wanted = await self.stored(client)
         times = Counter(self.delivered)
         missing = [event for event in wanted if not times[event]]
@@ -258,6 +261,19 @@ class Groups(Workload):
             last[tuple(key)] = max(before, int(number))
         for name, began, ended, made in self.checkpoints:
             await self.check_checkpoint(client, name, began, ended, made)
+
+    async def end(self, client: PravegaClient) -> None:
+        """Seal the streams: now the group ends."""
+        for stream in self.streams:
+            await client.seal_stream(stream)
+        async with client.reader_group(GROUP) as group:
+            await self.take_offline(group)
+            with trio.move_on_after(_END) as scope:
+                async with group.reader("last") as reader:
+                    async for event in reader:
+                        self.delivered.append(bytes(event.value))
+            if scope.cancelled_caught:
+                raise Failure(f"all streams are sealed, and the group has not ended after {_END:g} s")
 
     async def check_checkpoint(
         self, client: PravegaClient, name: str, began: float, ended: float, made: Checkpoint

@@ -260,7 +260,7 @@ def _position_of_the_dead() -> Iterator[None]:
         yield
 
 
-@tooth("ids of all streams", ("groups",), seeds=())
+@tooth("ids of all streams", ("groups",), seeds=(1, 22))
 def _ids_of_all_streams() -> Iterator[None]:
     """A completed segment counts for what the segments of other streams wait for."""
     with patch.object(GroupState, "completion", lambda self, update: update):

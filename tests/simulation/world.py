@@ -29,7 +29,7 @@ from tests.simulation.cluster import CONTROLLERS, STORES, Cluster
 from tests.simulation.machine import Events, Failure, Interruptions, Trace, run
 from tests.simulation.network import Network
 
-_LONGEST = 3 * 3600.0
+_LONGEST = 4 * 3600.0
 """Simulated seconds after which a run that has not ended hangs."""
 
 FAULTS = (
