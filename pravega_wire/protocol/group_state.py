@@ -938,7 +938,7 @@ class GroupState:
         owned[update.segment] = unassigned.pop(update.segment)
         return replace(self, assigned={**self.assigned, update.reader: owned}, unassigned=unassigned)
 
-    def _complete(self, update: SegmentCompleted) -> GroupState:
+    def _complete(self, update: SegmentCompleted, *, own_stream_only: bool = False) -> GroupState:
         owned = self._owned(update.reader, update.segment)
         del owned[update.segment]
         last_read = {segment: each for segment, each in self.last_read.items() if segment != update.segment}
@@ -946,9 +946,11 @@ class GroupState:
         future: dict[str, AbstractSet[int]] = {}
         unassigned = dict(self.unassigned)
         # Segments that are known already keep the predecessors they wait for. As in Java, the id is also
-        # removed from the sets of segments of other streams; see completion().
+        # removed from the sets of segments of other streams, unless completion() forbids it.
         for segment, waiting in {**update.successors, **self.future}.items():
-            rest = frozenset(waiting) - {completed}
+            rest = frozenset(waiting)
+            if not own_stream_only or stream_of(segment) == stream_of(update.segment):
+                rest -= {completed}
             if rest:
                 future[segment] = rest
             else:
@@ -988,22 +990,8 @@ class GroupState:
         update = replace(
             update, successors={each: ids for each, ids in update.successors.items() if each not in given}
         )
-        completed = segment_id_of(update.segment)
-        others = {
-            segment: waiting
-            for segment, waiting in self.future.items()
-            if completed in waiting and stream_of(segment) != stream_of(update.segment)
-        }
-        if not others:
-            return update
-        after = self._complete(update)
-        early = others.keys() - self.last_read.keys()
-        return replace(
-            after,
-            future={**after.future, **others},
-            unassigned={each: at for each, at in after.unassigned.items() if each not in others},
-            last_read={each: at for each, at in after.last_read.items() if each not in early},
-        ).compacted()
+        after = self._complete(update, own_stream_only=True)
+        return update if after == self._complete(update) else after.compacted()
 
     # --- questions ------------------------------------------------------------------------------
 

@@ -234,8 +234,8 @@ def _too_early() -> Iterator[None]:
     """A segment is read before all that come before it."""
     real = GroupState._complete
 
-    def complete(self: GroupState, update: Any) -> GroupState:
-        found = real(self, update)
+    def complete(self: GroupState, update: Any, **how: bool) -> GroupState:
+        found = real(self, update, **how)
         early = dict.fromkeys(found.future, 0)
         return replace(
             found,
