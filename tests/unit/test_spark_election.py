@@ -637,6 +637,22 @@ def test_an_empty_first_batch_makes_the_sink_known() -> None:
     assert elected(server, session).settle(2, staged(server, session, 2)).rows == 6
 
 
+def test_a_batch_without_rows_is_recorded_where_the_checkpoint_cannot_be_read() -> None:
+    """Otherwise an older checkpoint writes other rows under its number, and then the newer one goes on."""
+    server, session, empty = Server(), uuid4(), [Attempted("empty")] * PARTITIONS
+    unreadable: Any = {"planned": lambda batch: None, "checkpoint": "c"}
+    elected(server, session, **unreadable).settle(0, staged(server, session))
+    elected(server, session, **unreadable).settle(1, empty)
+    restored = elected(server, **unreadable)
+    assert restored.claim(1) == "count"
+    with pytest.raises(OlderCheckpointError, match="batch 1 was already written, but .* has 0 rows"):
+        restored.settle(1, [Attempted("counted", counted(0, [b"q:1:other"]))])
+    # Spark may repeat it.
+    assert elected(server, **unreadable).settle(1, empty).outcome == "skipped"
+    elected(server, session, **unreadable).settle(2, staged(server, session, 2))
+    assert server.stream == [*whole_batch(QUERY, 0), *whole_batch(QUERY, 2)]
+
+
 def test_a_ledger_that_does_not_know_the_query_refuses_later_batches() -> None:
     server = Server()
     with pytest.raises(InvalidArgumentError, match="ledger s/ledger has no record of query 'q'"):
