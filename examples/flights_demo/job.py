@@ -48,6 +48,7 @@ def spark_session(name: str, master: str = "local[2]") -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", "spark_adapter.daemon")  # workers start with imports done
         .getOrCreate()
     )
 

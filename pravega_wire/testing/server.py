@@ -225,6 +225,8 @@ def _from_jars(
                 # a minute later the writer of one of these may begin to use a core: see
                 # docs/protocol/unforgiving.md, "Updating a table with nothing".
                 "controller.container.count": 1,
+                # Looking after a hundred buckets, the default, is half of what an idle server does.
+                "controller.watermarking.bucket.count": 1,
             },
             address=("127.0.0.1", store),
             log_dir=log_dir,
