@@ -332,7 +332,8 @@ class PravegaClient(PravegaClientBase):
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
         :param cut: the new head of the stream.
-        :raises InvalidStreamCutError: the cut belongs to another stream, or has a segment that was deleted.
+        :raises InvalidStreamCutError: the cut belongs to another stream, is before the stream's head, does
+            not cover the key space, or has a segment that was deleted or an offset beyond the end of one.
         :raises StreamSealedError: the stream is sealed.
         """
         await self._call(self._twin.truncate_stream, stream, cut)

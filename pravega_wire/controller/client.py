@@ -229,6 +229,21 @@ class ControllerClient:
         reply = await self._ask(rpc, request, reply_type, long=long)
         return done(rpc, request, reply, false=false)
 
+    async def _deleted(
+        self, rpc: str, request: Message, reply_type: type[Message], *, false: str | None = None
+    ) -> bool:
+        """As :meth:`_done`, to delete something.
+
+        If another request deletes it meanwhile (a client's, or the first one of this call, whose answer was
+        lost), the controller may fail in the middle. Asked again, it knows that it is gone.
+        """
+        try:
+            return await self._done(rpc, request, reply_type, false=false)
+        except NotFoundError as error:
+            if error.status != "NOT_FOUND":
+                raise
+        return await self._done(rpc, request, reply_type, false=false)
+
     async def _in_scope(self, rpc: str, request: Message, reply_type: type[M]) -> M:
         """Make a call that creates something in a scope.
 
@@ -343,7 +358,8 @@ class ControllerClient:
         :param scope: scope of the stream.
         :param stream: name of the stream.
         :param cut: segment id to offset, covering the whole key space.
-        :raises InvalidStreamCutError: the controller does not accept the cut.
+        :raises InvalidStreamCutError: the controller does not accept the cut, or another truncation is in
+            progress.
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
         """
@@ -357,8 +373,8 @@ class ControllerClient:
         reply = await self._ask("truncateStream", request, pb.UpdateStreamStatus)
         if reply.status == pb.UpdateStreamStatus.FAILURE:
             raise InvalidStreamCutError(
-                f"stream {scope}/{stream} was not truncated: the cut {dict(cut)} does not cover "
-                "the key space, or is before an earlier truncation",
+                f"stream {scope}/{stream} was not truncated: the controller does not accept the cut "
+                f"{dict(cut)}, or another truncation is in progress",
                 scope=scope,
                 stream=stream,
             )
@@ -799,7 +815,7 @@ class ControllerClient:
         :raises ReaderGroupNotFoundError: the group does not exist, or has another id.
         """
         request = group_info(scope, name, group_id)
-        await self._done("deleteReaderGroup", request, pb.DeleteReaderGroupStatus)
+        await self._deleted("deleteReaderGroup", request, pb.DeleteReaderGroupStatus)
 
     async def list_subscribers(self, scope: str, stream: str) -> list[str]:
         """Return the reader groups that hold back the stream's retention, as ``scope/group``.
@@ -909,6 +925,6 @@ class ControllerClient:
     async def delete_key_value_table(self, scope: str, table: str) -> bool:
         """Delete a key-value table; return False if it did not exist."""
         request = table_info(scope, table)
-        return await self._done(
+        return await self._deleted(
             "deleteKeyValueTable", request, pb.DeleteKVTableStatus, false="TABLE_NOT_FOUND"
         )

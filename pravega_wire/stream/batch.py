@@ -19,6 +19,7 @@ from pravega_wire.errors import (
     NotFoundError,
     RetriesExhaustedError,
     StreamChangingError,
+    StreamSealedError,
     UndecidableCutError,
 )
 from pravega_wire.protocol.commands import StreamSegmentInfo
@@ -28,6 +29,7 @@ from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.support.nurseries import look_up_all
+from pravega_wire.transport.limits import note_failure
 from pravega_wire.values.cuts import (
     Bound,
     LayoutSegment,
@@ -39,10 +41,11 @@ from pravega_wire.values.cuts import (
 )
 from pravega_wire.values.naming import epoch_of, parse_segment_name, segment_name
 from pravega_wire.values.positions import EventPointer
-from pravega_wire.values.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "check_cut", "check_offsets", "head", "last_segments", "no_successors", "segment_ranges",
+    "check_cut", "check_not_sealed", "check_offsets", "head", "last_segments", "no_successors",
+    "segment_ranges",
     "segments_of_epochs", "stream_layout", "successors", "tail",
 ]  # fmt: skip
 
@@ -268,6 +271,68 @@ def _check_offset(stream: ScopedStream, segment: str, offset: int, length: int) 
             stream=stream.name,
             segment=segment,
         )
+
+
+async def truncate(core: ClientCore, cut: StreamCut) -> None:
+    """See :meth:`PravegaClient.truncate_stream`; the cut was checked.
+
+    The controller has one answer for a cut before the head, and for any cut while it truncates: for another
+    client, or for the first request of this call, whose answer was lost. What it was, the head shows.
+    """
+    stream = cut.stream
+    backoff = Backoff()
+    while True:
+        exact = await with_lengths(core, cut)
+        gone = [segment_id for segment_id, offset in exact.positions.items() if offset < 0]
+        if gone:
+            raise InvalidStreamCutError(
+                f"stream {stream} cannot be truncated at {cut}: segment {min(gone)} of the cut was deleted",
+                scope=stream.scope,
+                stream=stream.name,
+            )
+        # The controller would take any offset for the head, and then refuse those that exist.
+        await check_offsets(core, exact)
+        try:
+            return await core.controller.truncate_stream(stream.scope, stream.name, dict(exact.positions))
+        except InvalidStreamCutError as error:
+            if await _begins_at(core, exact, error):
+                return None
+            await check_not_sealed(core, stream)
+            note_failure(error)
+        await backoff.wait()
+
+
+async def check_not_sealed(core: ClientCore, stream: ScopedStream) -> None:
+    """Look for the reason of a FAILURE, which is also what controllers up to 0.10 say of a sealed stream.
+
+    :raises StreamSealedError: the stream is sealed.
+    """
+    if not await core.controller.get_current_segments(stream.scope, stream.name):
+        raise StreamSealedError(f"stream {stream} is sealed", scope=stream.scope, stream=stream.name)
+
+
+async def _begins_at(core: ClientCore, cut: StreamCut, refusal: InvalidStreamCutError) -> bool:
+    """Return True if nothing is before a cut that the controller has refused, False if it may still take it.
+
+    :raises InvalidStreamCutError: the stream begins after it.
+    """
+    stream = cut.stream
+    try:
+        start = await head(core, stream)
+        if start == cut:
+            return False  # its truncation may be in progress; once that is done, the controller takes the cut
+        order = (await stream_layout(core, stream)).compare(cut, start)
+    except AuthError:
+        raise refusal from None
+    except UndecidableCutError:
+        return False
+    if order in (CutOrder.EQUAL, CutOrder.AFTER):
+        return order is CutOrder.EQUAL
+    raise InvalidStreamCutError(
+        f"stream {stream} cannot be truncated at {cut}: it was truncated at {start} before",
+        scope=stream.scope,
+        stream=stream.name,
+    ) from refusal
 
 
 async def segment_ranges(

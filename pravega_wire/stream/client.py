@@ -24,10 +24,10 @@ from pravega_wire.controller.types import (
 from pravega_wire.errors import (
     ClosedError,
     InvalidArgumentError,
-    InvalidStreamCutError,
     KeyValueTableNotFoundError,
     PravegaTimeoutError,
     ScaleConflictError,
+    StreamNotFoundError,
     StreamNotSealedError,
     TransactionError,
 )
@@ -422,7 +422,10 @@ class PravegaClient:
         except StreamNotSealedError:
             if not seal:
                 raise
-        await self._core.controller.seal_stream(name.scope, name.name)
+        try:
+            await self._core.controller.seal_stream(name.scope, name.name)
+        except StreamNotFoundError:
+            return False  # another client has deleted it
         return await self._core.controller.delete_stream(name.scope, name.name)
 
     @limited("checking whether stream {} exists")
@@ -509,23 +512,14 @@ class PravegaClient:
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
         :param cut: the new head of the stream.
-        :raises InvalidStreamCutError: the cut belongs to another stream, or has a segment that was deleted.
+        :raises InvalidStreamCutError: the cut belongs to another stream, is before the stream's head, does
+            not cover the key space, or has a segment that was deleted or an offset beyond the end of one.
         :raises StreamSealedError: the stream is sealed.
         """
         name = self._resolve(stream)
         # Nothing is deleted by a word for a place that moves, or by a default.
         check_type("cut", cut, StreamCut)
-        exact = await batch.with_lengths(
-            self._core, await batch.resolve_bound(self._core, name, cut, "earliest")
-        )
-        gone = [segment_id for segment_id, offset in exact.positions.items() if offset < 0]
-        if gone:
-            raise InvalidStreamCutError(
-                f"stream {name} cannot be truncated at {cut}: segment {min(gone)} of the cut was deleted",
-                scope=name.scope,
-                stream=name.name,
-            )
-        await self._core.controller.truncate_stream(name.scope, name.name, dict(exact.positions))
+        await batch.truncate(self._core, await batch.resolve_bound(self._core, name, cut, "earliest"))
 
     # --- segments and scaling -------------------------------------------------------------------
 

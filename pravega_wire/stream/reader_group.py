@@ -785,21 +785,37 @@ class ReaderGroup:
         :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
         given = given_cuts("cuts", cuts)
-        config = self.config
+        config = await self._manual()
+        exact = []
+        for cut in given:
+            await batch.check_cut(self._core, cut)
+            # The controller does not know the mark for a segment that was read to its end.
+            exact.append(await batch.with_lengths(self._core, cut))
+            await batch.check_offsets(self._core, exact[-1])
+        for cut in exact:
+            try:
+                await self._release(config, cut)
+            except ControllerError as error:
+                # Somebody has changed the group since.
+                if error.status != "GENERATION_MISMATCH":
+                    raise
+                config = await self._manual()
+                await self._release(config, cut)
+
+    async def _manual(self) -> ReaderGroupConfig:
+        """Return the present configuration, which has to leave the release of data to a person."""
+        config = (await self._link.fetch()).config
         if config.retention is not RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
             raise ReaderGroupError(
                 f"reader group {self.name} has retention {config.retention.name}; its cuts can be set only "
                 "with MANUAL_RELEASE_AT_USER_STREAM_CUT"
             )
-        for cut in given:
-            await self._core.controller.update_subscriber_stream_cut(
-                cut.stream.scope,
-                cut.stream.name,
-                self.name,
-                config.group_id,
-                config.generation,
-                cut.positions,
-            )
+        return config
+
+    async def _release(self, config: ReaderGroupConfig, cut: StreamCut) -> None:
+        await self._core.controller.update_subscriber_stream_cut(
+            cut.stream.scope, cut.stream.name, self.name, config.group_id, config.generation, cut.positions
+        )
 
     # --- notifications --------------------------------------------------------------------------
 

@@ -15,15 +15,18 @@ from typing import Any, Final, TypeVar, cast
 import trio
 
 from pravega_wire.errors import (
+    ControllerError,
     PravegaError,
     ScopeBrokenError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
 )
+from pravega_wire.segment.store import Backoff
+from pravega_wire.stream.batch import check_not_sealed
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.support.nurseries import lone_errors
-from pravega_wire.transport.limits import note_progress
+from pravega_wire.transport.limits import note_failure, note_progress
 from pravega_wire.values.policies import StreamConfiguration
 from pravega_wire.values.types import ScopedStream
 
@@ -71,7 +74,18 @@ async def update_stream(core: ClientCore, name: ScopedStream, configuration: Str
     """Replace a stream's configuration; see :meth:`PravegaClient.update_stream`."""
 
     async def update() -> None:
-        await core.controller.update_stream(name.scope, name.name, configuration)
+        backoff = Backoff()
+        while True:
+            try:
+                return await core.controller.update_stream(name.scope, name.name, configuration)
+            except ControllerError as error:
+                # Another update is in progress: another client's, or the first request of this call, whose
+                # answer was lost.
+                if error.status != "FAILURE":
+                    raise
+                await check_not_sealed(core, name)
+                note_failure(error)
+            await backoff.wait()
 
     if not configuration.tags:
         await update()

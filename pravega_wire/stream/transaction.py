@@ -436,7 +436,7 @@ class Transaction(Generic[Value]):
         await trio.lowlevel.checkpoint()
 
     async def __aenter__(self) -> Self:
-        await trio.lowlevel.checkpoint()
+        # No checkpoint: a cancellation would leave it open, with its lease renewed until the client closes.
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:

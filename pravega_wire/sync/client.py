@@ -359,7 +359,8 @@ class PravegaClient(PravegaClientBase):
 
         :param cut: the new head of the stream.
         :param timeout: the longest time that this call may take, in seconds.
-        :raises InvalidStreamCutError: the cut belongs to another stream, or has a segment that was deleted.
+        :raises InvalidStreamCutError: the cut belongs to another stream, is before the stream's head, does
+            not cover the key space, or has a segment that was deleted or an offset beyond the end of one.
         :raises StreamSealedError: the stream is sealed.
         """
         self._call(timeout, self._twin.truncate_stream, stream, cut)

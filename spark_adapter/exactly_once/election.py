@@ -414,8 +414,8 @@ class ElectedCommitter(BatchCommitter):
         if known or state.claim is not None or (state.is_blank and not is_unnamed(self._key.query)):
             return self.run(batch, lambda txn: ())
         if self._checkpoint is not None and self._identity is None:
-            # Only its record shows a copy of the checkpoint, in which the batch has rows, that this is another
-            # batch. Where the checkpoint can be read, _check_line does.
+            # Only its record shows a copy of the checkpoint in which the batch has rows that this is another
+            # one. Where the checkpoint can be read, _check_line does.
             return self.run(batch, lambda txn: ())
         if state.last_session != self._session:
             self._check_line(batch)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pravega_wire import (
     KeyValueTableConfiguration,
@@ -52,6 +53,7 @@ from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.hashing import routing_key_position
 from pravega_wire.values.naming import generalized_segment_id
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.cancelling import cancelled_at
 from tests.inside import core_of
 
 
@@ -482,6 +484,104 @@ async def test_a_commit_that_was_not_sent_leaves_the_transaction_to_be_aborted(c
                 await txn.write_event(b"never", "k")
                 await txn.commit("noon")  # type: ignore[arg-type]
         assert await txn.status() in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+
+
+async def test_no_cancellation_leaves_a_transaction_that_is_renewed(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+
+        async def by_entering() -> None:
+            async with client.begin_transaction("t") as txn:
+                await txn.write_event(b"x")
+
+        async def by_awaiting() -> None:
+            async with await client.begin_transaction("t") as txn:
+                await txn.write_event(b"x")
+
+        def leases() -> int:
+            root = trio.lowlevel.current_root_task()
+            todo, found = [root], 0
+            while todo:
+                task = todo.pop()
+                assert task is not None
+                found += task.name.startswith("lease of transaction")
+                todo += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+            return found
+
+        for call in (by_entering, by_awaiting):
+            for going_on in (False, True):
+                step = 1
+                while await cancelled_at(step, call, going_on=going_on):
+                    step += 1
+                    await trio.testing.wait_all_tasks_blocked()
+                    assert leases() == 0, (call, step, going_on)
+                assert step > 2
+
+
+async def test_requests_that_meet_one_another_in_the_controller(config: PravegaConfig) -> None:
+    """It refuses a truncation or an update while another one is in progress, and fails in two deletions."""
+    table = KeyValueTableConfiguration(1, 4)
+    async with open_client(config) as client, open_client(config) as other:
+        await client.create_stream("t", 2)
+        cuts = []
+        async with client.event_writer("t") as writer:
+            for number in range(9):
+                await writer.write_events([b"x"] * 20, map(str, range(20)))
+                await writer.flush()
+                cuts.append(await client.tail("t"))
+                if number == 4:
+                    await client.scale_stream("t", [0], [(0.0, 0.25), (0.25, 0.5)])
+        for first, second, third in zip(cuts[::3], cuts[1::3], cuts[2::3], strict=True):
+            await client.truncate_stream("t", first)
+            async with trio.open_nursery() as nursery:
+                for each in (client, other, client):
+                    nursery.start_soon(each.truncate_stream, "t", second)
+            assert await client.head("t") == second
+            with pytest.raises(InvalidStreamCutError, match="it was truncated at"):
+                await other.truncate_stream("t", first)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.truncate_stream, "t", third)
+                nursery.start_soon(other.update_stream, "t", StreamConfiguration(tags=frozenset({"t"})))
+            assert await client.head("t") == third
+        for tag in ("a", "b", "c"):
+            made = [StreamConfiguration(tags=frozenset({tag + each})) for each in "xy"]
+            async with trio.open_nursery() as nursery:
+                for each, configuration in zip((client, other), made, strict=True):
+                    nursery.start_soon(each.update_stream, "t", configuration)
+            assert (await client.stream_config("t")).tags in [each.tags for each in made]
+        for number in range(5):
+            name = f"k{number}"
+            await client.create_key_value_table(name, table)
+            await client.create_stream(name, 1)
+            await client.create_reader_group(name, "t")
+            gone: list[bool] = []
+
+            async def deleting(call: Callable[[], Awaitable[bool]], gone: list[bool] = gone) -> None:
+                gone.append(await call())
+
+            async with trio.open_nursery() as nursery:
+                for each in (client, other):
+                    nursery.start_soon(deleting, partial(each.delete_key_value_table, name))
+                    nursery.start_soon(deleting, partial(each.delete_stream, name, seal=True))
+                    nursery.start_soon(deleting, partial(each.delete_reader_group, name))
+            assert len(gone) == 6
+            assert any(gone)
+            assert not await client.key_value_table_exists(name)
+            assert not await client.stream_exists(name)
+            assert not await client.reader_group_exists(name)
+
+
+async def test_no_cut_beyond_the_end_becomes_the_head(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        name = client.config.resolve("t")
+        async with client.event_writer("t") as writer:
+            await writer.write_events([b"x"] * 10)
+        with pytest.raises(InvalidStreamCutError, match="only 90 bytes long"):
+            await client.truncate_stream("t", StreamCut(name, {0: 91}))
+        await client.truncate_stream("t", StreamCut(name, {0: 90}))
+        with pytest.raises(InvalidStreamCutError, match="it was truncated at"):
+            await client.truncate_stream("t", StreamCut(name, {0: 81}))
 
 
 async def test_a_transaction_outlives_its_client_only_by_id(config: PravegaConfig) -> None:

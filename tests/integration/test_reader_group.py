@@ -1233,6 +1233,31 @@ async def test_retention_by_consumption(config: PravegaConfig, retention: Retent
                         await group.refresh()
 
 
+async def test_release_follows_what_another_program_has_set(config: PravegaConfig) -> None:
+    """Also a release at the end of a segment, as a checkpoint has it after a scale."""
+    manual = RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT
+    async with open_client(config) as client, open_client(config) as other:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 20)
+        async with (
+            group_of(client, "s", retention=manual) as group,
+            other.reader_group(group.name) as theirs,
+        ):
+            tail = await client.tail("s")
+            await theirs.reset(theirs.config.starting_at([tail]))
+            await group.update_retention_stream_cut(tail)
+            await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])
+            await group.update_retention_stream_cut(StreamCut(config.resolve("s"), {0: -1}))
+            with pytest.raises(InvalidStreamCutError, match="bytes long"):
+                await group.update_retention_stream_cut(StreamCut(config.resolve("s"), {0: 10_000}))
+            await theirs.reset(replace(theirs.config, retention=RetentionType.NONE))
+            with pytest.raises(ReaderGroupError, match="retention NONE"):
+                await group.update_retention_stream_cut(await client.tail("s"))
+            await other.delete_reader_group(group.name)
+            with pytest.raises(ReaderGroupNotFoundError, match="deleted"):
+                await group.update_retention_stream_cut(await client.tail("s"))
+
+
 async def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
     """Events in any order in one stream come in the order of their times in another, and time with them."""
     rng = random.Random(4)

@@ -645,7 +645,7 @@ def test_a_batch_without_rows_is_recorded_where_the_checkpoint_cannot_be_read() 
     elected(server, session, **unreadable).settle(1, empty)
     restored = elected(server, **unreadable)
     assert restored.claim(1) == "count"
-    with pytest.raises(OlderCheckpointError, match="batch 1 was already written, but .* has 0 rows"):
+    with pytest.raises(OlderCheckpointError, match=r"batch 1 was already written, but .* has 0 rows"):
         restored.settle(1, [Attempted("counted", counted(0, [b"q:1:other"]))])
     # Spark may repeat it.
     assert elected(server, **unreadable).settle(1, empty).outcome == "skipped"
