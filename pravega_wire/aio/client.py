@@ -787,8 +787,8 @@ class PravegaClient(PravegaClientBase):
         The results of this method, :meth:`read_events` and :meth:`read_ranges` are used in the same way.
         Iterate over them. If you may stop before the last batch, also enter them (``async with
         client.read_range(r) as batches``): leaving the block releases the connection and the buffers at once.
-        Otherwise they are released after the last batch, or when the client is closed. Nothing is read before
-        the first batch is requested.
+        Otherwise they are released after the last batch, or soon after the last reference to the result is
+        gone. Nothing is read before the first batch is requested.
 
         :raises DataLossError: (while reading) data of the range was truncated.
         """
@@ -1633,8 +1633,8 @@ class RangesReader(RangesReaderBase):
     """The events of ranges, in batches of one segment each: ``async for batch in reader``.
 
     Made by :meth:`PravegaClient.read_range`, :meth:`PravegaClient.read_ranges` and
-    :meth:`PravegaClient.read_events`. Close it (``aclose`` or ``async with``) if you stop before the end. It
-    is for one caller at a time.
+    :meth:`PravegaClient.read_events`. Close it (``aclose`` or ``async with``) if you stop before the end; a
+    reader that nobody refers to any more closes itself. It is for one caller at a time.
 
     Example::
 

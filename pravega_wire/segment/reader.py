@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from typing import Self
+from weakref import finalize
 
 import trio
 
 from pravega_wire.errors import (
     ClosedError,
     ConnectionLostError,
+    DecodeError,
     InvalidArgumentError,
     PravegaError,
     TokenExpiredError,
@@ -252,7 +254,7 @@ class RangeReader:
             finally:
                 if self._waiters.closed:
                     # The reader was closed while the connection was being made.
-                    self._release()
+                    self.release()
 
     async def _receive(self) -> memoryview | None:
         self._backoff.reset()
@@ -302,6 +304,8 @@ class RangeReader:
                 if connection.received_bytes - before < PROGRESS_BYTES:
                     self._end_checked = True
                     await self._check_end()
+                    if self._arrived.is_set():
+                        return
                     patience = min(patience, self._backoff.attempt_left(patience))
             with trio.move_on_after(patience):
                 await self._arrived.wait()
@@ -322,15 +326,12 @@ class RangeReader:
         await self._arrived.wait()
 
     async def _check_end(self) -> None:
-        """Find out whether a silent store waits for data that is in the range and not in the segment.
-
-        :raises InvalidArgumentError: it does.
-        """
+        """Fail if a silent store waits for data that is in the range and not in the segment."""
         info = None
         with trio.move_on_after(_LOOK_SECONDS), suppress(PravegaError):
             info = await SegmentMetadata(self._stores, self.target).info()
         if info is not None and info.write_offset < self.end:
-            raise beyond_end(self.target.name, self.offset, self.end, info.write_offset)
+            self._fail(beyond_end(self.target.name, self.offset, self.end, info.write_offset))
 
     def close(self) -> None:
         """Release the connection. A call that is receiving gets :class:`ClosedError`.
@@ -338,13 +339,26 @@ class RangeReader:
         Replies that are still in flight are dropped when they arrive.
         """
         self._waiters.close()
-        self._release()
+        self.release()
 
-    def _release(self) -> None:
+    @property
+    def connected(self) -> bool:
+        """Whether a part of a connection is in use."""
+        return self._flow is not None
+
+    def release(self) -> None:
+        """Give the connection up, and what has arrived; the next call connects again."""
         self._chunks.clear()
         if self._flow is not None:
             self._flow.close()
             self._flow = None
+
+
+def _abandon(token: trio.lowlevel.TrioToken, reader: RangeReader) -> None:
+    """Release the connection of a reader that was dropped, if it has one; in any thread."""
+    if reader.connected:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(reader.close)
 
 
 class EventRangeReader:
@@ -361,6 +375,8 @@ class EventRangeReader:
         self._uncounted: EventBatch | None = None
         self._ended = False
         self._closed = False
+        # The connection refers to the other reader, not to this one.
+        finalize(self, _abandon, trio.lowlevel.current_trio_token(), reader).atexit = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -409,13 +425,18 @@ class EventRangeReader:
             await trio.lowlevel.checkpoint()
             return None
         while not self._ready:
-            self._assembler.check()
-            chunk = await self._reader.receive()
-            if chunk is None:
-                self._reader.close()
-                self._assembler.end()
-                self._ended = True
-                return None
-            self._ready = self._assembler.take(chunk)
+            try:
+                self._assembler.check()
+                chunk = await self._reader.receive()
+                if chunk is None:
+                    self._reader.release()
+                    self._assembler.end()
+                    self._ended = True
+                    return None
+                self._ready = self._assembler.take(chunk)
+            except DecodeError:
+                # Every further call raises it again.
+                self._reader.release()
+                raise
         self._uncounted = batch = self._ready.pop(0)
         return batch

@@ -1071,8 +1071,8 @@ class PravegaClient:
         The results of this method, :meth:`read_events` and :meth:`read_ranges` are used in the same way.
         Iterate over them. If you may stop before the last batch, also enter them (``async with
         client.read_range(r) as batches``): leaving the block releases the connection and the buffers at once.
-        Otherwise they are released after the last batch, or when the client is closed. Nothing is read before
-        the first batch is requested.
+        Otherwise they are released after the last batch, or soon after the last reference to the result is
+        gone. Nothing is read before the first batch is requested.
 
         :raises DataLossError: (while reading) data of the range was truncated.
         """

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Final, Self
+from weakref import finalize
 
 import trio
 
@@ -36,8 +38,8 @@ class RangesReader:
     """The events of ranges, in batches of one segment each: ``async for batch in reader``.
 
     Made by :meth:`PravegaClient.read_range`, :meth:`PravegaClient.read_ranges` and
-    :meth:`PravegaClient.read_events`. Close it (``aclose`` or ``async with``) if you stop before the end. It
-    is for one caller at a time.
+    :meth:`PravegaClient.read_events`. Close it (``aclose`` or ``async with``) if you stop before the end; a
+    reader that nobody refers to any more closes itself. It is for one caller at a time.
 
     Example::
 
@@ -50,6 +52,9 @@ class RangesReader:
     def __init__(self, source: InOrder | Together) -> None:
         self._source = source
         self._alone = OneAtATime("another call is reading with this reader")
+        if isinstance(source, Together):
+            # Its tasks refer to it, not to this reader.
+            finalize(self, source.abandon).atexit = False
 
     def __repr__(self) -> str:
         return f"<RangesReader, {self._source.state}>"
@@ -173,7 +178,8 @@ class Together:
         )
         self._send, self._batches = trio.open_memory_channel[EventBatch](0)
         self._scope = trio.CancelScope()
-        self._started = False
+        # Once it has started to read.
+        self._token: trio.lowlevel.TrioToken | None = None
         self._done = trio.Event()
         self._complete = False
         self._closed = False
@@ -186,14 +192,14 @@ class Together:
             return "closed"
         if self._failure is not None:
             return f"failed: {type(self._failure).__name__}"
-        return "open" if self._started else "not begun"
+        return "not begun" if self._token is None else "open"
 
     async def next_batch(self) -> EventBatch | None:
         """See :meth:`RangesReader.next_batch`. After an error every further call raises the same error."""
         self._check_open()
-        if not self._started:
+        if self._token is None:
             self._core.check_open()
-            self._started = True
+            self._token = trio.lowlevel.current_trio_token()
             self._core.nursery.start_soon(self._read_all)
         try:
             return await self._batches.receive()
@@ -215,10 +221,16 @@ class Together:
         """Release the connections; without a checkpoint."""
         self._closed = True
         self._scope.cancel()
-        if self._started:
+        if self._token is not None:
             # The reader's tasks are cancelled and end without waiting.
             with trio.CancelScope(shield=True):
                 await self._done.wait()
+
+    def abandon(self) -> None:
+        """End the tasks if they have not ended, because the reader was dropped; in any thread."""
+        if self._token is not None and not self._done.is_set():
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._scope.cancel)
 
     # --- tasks ----------------------------------------------------------------------------------
 

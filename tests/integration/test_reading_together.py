@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +24,16 @@ from pravega_wire import (
     open_client,
     sync,
 )
-from pravega_wire.errors import ClosedError, DataLossError, InvalidArgumentError, TruncatedInputError
+from pravega_wire.errors import (
+    ClosedError,
+    DataLossError,
+    DecodeError,
+    InvalidArgumentError,
+    TruncatedInputError,
+)
+from pravega_wire.protocol.events import frame_event
 from tests.faults.support import assert_exactly, event_of, scale_to
+from tests.inside import core_of, portal_of
 
 EVENTS = 30_000
 
@@ -321,3 +331,151 @@ def test_blocking(config: PravegaConfig) -> None:
             assert batches.next_batch() is not None
         with pytest.raises(ClosedError):
             batches.next_batch()
+
+
+# --- what is dropped --------------------------------------------------------------------------------
+
+
+async def no_flows(client: Any) -> None:
+    """Wait until no reader has a part of a connection; in the client's thread."""
+    with trio.fail_after(30):
+        while any(
+            connection.flow_count
+            for store in core_of(client).stores.pool._stores.values()
+            for connection in store.connections
+        ):
+            await trio.sleep(0.01)
+
+
+def fill_much(config: PravegaConfig) -> None:
+    """More than readers and the asyncio client read ahead; and a stream whose second event is none."""
+    with sync.open_client(config) as client:
+        client.create_stream("t", 1)
+        with client.event_writer("t") as writer:
+            writer.write_events([bytes(1_000_000)] * 16)
+        client.create_stream("damaged", 1)
+        with client.byte_stream_writer("damaged") as raw:
+            raw.write(frame_event(b"one") + b"\xff" * 100)
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "range": lambda client, ranges: client.read_range(ranges[0]),
+    "events": lambda client, ranges: client.read_events(ranges[0].stream),
+    "ranges": lambda client, ranges: client.read_ranges(ranges),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("end", ["break", "error", "cancelled"])
+async def test_what_is_dropped_gives_its_connections_back(config: PravegaConfig, way: str, end: str) -> None:
+    await trio.to_thread.run_sync(fill_much, config)
+    async with open_client(config) as client:
+        ranges = await client.segment_ranges("damaged" if end == "error" else "t")
+        match end:
+            case "break":
+                async for _ in WAYS[way](client, ranges):
+                    break
+            case "error":
+                reader = WAYS[way](client, ranges)
+                for _ in range(3):
+                    with pytest.raises(DecodeError):
+                        async for _ in reader:
+                            pass
+                    await no_flows(client)
+            case "cancelled":
+                with trio.CancelScope() as scope:
+                    async for _ in WAYS[way](client, ranges):
+                        scope.cancel()
+        gc.collect()
+        await no_flows(client)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("end", ["break", "error"])
+def test_what_is_dropped_by_blocking_clients(config: PravegaConfig, way: str, end: str) -> None:
+    fill_much(config)
+    with sync.open_client(config) as client:
+        ranges = client.segment_ranges("damaged" if end == "error" else "t")
+        with nullcontext() if end == "break" else pytest.raises(DecodeError):
+            for _ in WAYS[way](client, ranges):
+                if end == "break":
+                    break
+        gc.collect()
+        portal_of(client).call(no_flows, client)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("end", ["break", "error", "cancelled"])
+def test_what_is_dropped_by_asyncio_clients(config: PravegaConfig, way: str, end: str) -> None:
+    fill_much(config)
+
+    async def read(client: aio.PravegaClient) -> None:
+        ranges = await client.segment_ranges("damaged" if end == "error" else "t")
+        async for _ in WAYS[way](client, ranges):
+            if end == "break":
+                break
+            if end == "cancelled":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            reading = asyncio.create_task(read(client))
+            await asyncio.wait([reading])
+            match end:
+                case "break":
+                    reading.result()
+                case "error":
+                    assert isinstance(reading.exception(), DecodeError)
+                case "cancelled":
+                    assert reading.cancelled()
+            del reading
+            gc.collect()
+            await portal_of(client).run(no_flows, client)
+
+    asyncio.run(main())
+
+
+async def test_what_has_ended_wakes_nobody_when_it_is_dropped(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the client does must not depend on when Python frees an object."""
+    await trio.to_thread.run_sync(fill_much, config)
+    async with open_client(config) as client:
+        readers: list[Any] = []
+        for way in WAYS.values():
+            read = way(client, await client.segment_ranges("t"))
+            async for _ in read:
+                pass
+            failed = way(client, await client.segment_ranges("damaged"))
+            with pytest.raises(DecodeError):
+                async for _ in failed:
+                    pass
+            async with way(client, await client.segment_ranges("t")) as left:
+                await left.next_batch()
+            readers += read, failed, left, way(client, await client.segment_ranges("t"))
+        del read, failed, left
+        woken: list[object] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(trio.lowlevel.TrioToken, "run_sync_soon", lambda _, work, *__: woken.append(work))
+            readers.clear()
+            gc.collect()
+        assert woken == []
+
+
+async def test_the_error_of_what_cannot_be_read_on_stays(config: PravegaConfig) -> None:
+    await trio.to_thread.run_sync(fill_much, config)
+    async with open_client(config) as client:
+        [whole] = await client.segment_ranges("t")
+        reader = client.read_range(replace(whole, end_offset=whole.end_offset - 5))
+        for _ in range(3):
+            with pytest.raises(TruncatedInputError):
+                while await reader.next_batch() is not None:
+                    pass
+            await no_flows(client)
+        beyond = client.read_range(replace(whole, end_offset=whole.end_offset + 5))
+        with pytest.raises(InvalidArgumentError, match="beyond the end"):
+            while await beyond.next_batch() is not None:
+                pass
+        await no_flows(client)
