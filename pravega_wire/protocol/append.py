@@ -70,15 +70,19 @@ Stored = Callable[[int, Place], bool]
 """Function that tells whether an event is stored, from its number and what routes it."""
 
 
-def too_large(length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES) -> EventTooLargeError:
+def too_large(
+    length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES, *, writer: str = ""
+) -> EventTooLargeError:
     """Return the error for an event, or an atomic batch, that exceeds a limit.
 
     :param length: size in bytes.
     :param what: what is too large, for the message.
     :param limit: largest size in bytes.
+    :param writer: what is written, for the message.
     """
+    whose = writer and f" for the writer of {writer}"
     return EventTooLargeError(
-        f"{what} of {length} bytes is over the limit of {limit} bytes", size=length, limit=limit
+        f"{what} of {length} bytes{whose} is over the limit of {limit} bytes", size=length, limit=limit
     )
 
 

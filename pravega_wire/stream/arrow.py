@@ -211,10 +211,11 @@ def _segments_at(positions: Any, highs: Sequence[float]) -> Any:
     return pa.array([bisect_left(highs, each) for each in positions.to_pylist()], pa.int32())
 
 
-def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
+def frame_arrow(events: Any, longest: int, writer: str = "") -> Iterator[FramedEvents]:
     """Frame the payloads of an array from :func:`one_array`, some megabytes at a time.
 
     :param longest: the largest payload allowed, in bytes.
+    :param writer: what is written, for messages.
     :raises EventTooLargeError: a payload is larger. No event of its slice is returned.
     """
     import pyarrow as pa
@@ -228,7 +229,7 @@ def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
         bounds = pc.min_max(lengths).as_py()
         smallest, largest = bounds["min"], bounds["max"]
         if largest > longest:
-            raise too_large(largest, limit=longest)
+            raise too_large(largest, limit=longest, writer=writer)
         count = len(piece)
         headers: array[int] | bytes
         if smallest == largest:

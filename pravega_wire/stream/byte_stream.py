@@ -173,8 +173,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._check()
         if self._appender is None or self._metadata is None:
             raise ClosedError(
-                f"the writer of byte stream {self.stream} is not open: enter it as a context manager or "
-                "await it first"
+                f"the writer of byte stream {self.stream} is not open: enter it as a context manager first"
             )
         return self._appender, self._metadata
 

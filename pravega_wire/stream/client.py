@@ -366,7 +366,7 @@ class PravegaClient:
 
     # --- streams --------------------------------------------------------------------------------
 
-    @limited("creating stream {}")
+    @limited("creating stream {stream}")
     async def create_stream(self, stream: StreamName, config: StreamConfiguration | int = 1) -> bool:
         """Create a stream. Returns False if it already exists; its configuration is then left unchanged.
 
@@ -381,7 +381,7 @@ class PravegaClient:
             config = StreamConfiguration(scaling=ScalingPolicy.fixed(config))
         return await self._core.controller.create_stream(name.scope, name.name, config)
 
-    @limited("updating stream {}")
+    @limited("updating stream {stream}")
     async def update_stream(self, stream: StreamName, config: StreamConfiguration) -> None:
         """Replace the whole configuration of a stream.
 
@@ -398,7 +398,7 @@ class PravegaClient:
             )
         await scopes.update_stream(self._core, name, config)
 
-    @limited("sealing stream {}")
+    @limited("sealing stream {stream}")
     async def seal_stream(self, stream: StreamName) -> None:
         """Seal a stream, so that it takes no more events. Sealing a sealed stream does nothing.
 
@@ -407,7 +407,7 @@ class PravegaClient:
         name = self._resolve(stream)
         await self._core.controller.seal_stream(name.scope, name.name)
 
-    @limited("deleting stream {}")
+    @limited("deleting stream {stream}")
     async def delete_stream(self, stream: StreamName, *, seal: bool = False) -> bool:
         """Delete a sealed stream and its data. Returns False if it did not exist.
 
@@ -428,7 +428,7 @@ class PravegaClient:
             return False  # another client has deleted it
         return await self._core.controller.delete_stream(name.scope, name.name)
 
-    @limited("checking whether stream {} exists")
+    @limited("checking whether stream {stream} exists")
     async def stream_exists(self, stream: StreamName) -> bool:
         """Return whether the stream exists."""
         name = self._resolve(stream)
@@ -455,7 +455,7 @@ class PravegaClient:
         )
         return [ScopedStream(chosen, name) async for name in pages if internal or not name.startswith("_")]
 
-    @limited("fetching the configuration of stream {}")
+    @limited("fetching the configuration of stream {stream}")
     async def stream_config(self, stream: StreamName) -> StreamConfiguration:
         """Return a stream's scaling policy, retention policy and tags.
 
@@ -464,7 +464,7 @@ class PravegaClient:
         name = self._resolve(stream)
         return await self._core.controller.get_stream_configuration(name.scope, name.name)
 
-    @limited("fetching configuration, head and tail of stream {}")
+    @limited("fetching configuration, head and tail of stream {stream}")
     async def stream_info(self, stream: StreamName) -> StreamInfo:
         """Return a stream's configuration, head and tail, and whether it is sealed.
 
@@ -480,7 +480,7 @@ class PravegaClient:
             sealed=not active,
         )
 
-    @limited("fetching the head of stream {}")
+    @limited("fetching the head of stream {stream}")
     async def head(self, stream: StreamName) -> StreamCut:
         """Return the oldest position that can be read.
 
@@ -488,7 +488,7 @@ class PravegaClient:
         """
         return await batch.head(self._core, self._resolve(stream))
 
-    @limited("fetching the tail of stream {}")
+    @limited("fetching the tail of stream {stream}")
     async def tail(self, stream: StreamName) -> StreamCut:
         """Return the position after the newest event.
 
@@ -507,7 +507,7 @@ class PravegaClient:
         """
         return await batch.stream_layout(self._core, self._resolve(stream))
 
-    @limited("truncating stream {}")
+    @limited("truncating stream {stream}")
     async def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
@@ -523,7 +523,7 @@ class PravegaClient:
 
     # --- segments and scaling -------------------------------------------------------------------
 
-    @limited("fetching the active segments of stream {}")
+    @limited("fetching the active segments of stream {stream}")
     async def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
         """Return the segments that take events now, with their key ranges; none for a sealed stream.
 
@@ -532,7 +532,7 @@ class PravegaClient:
         name = self._resolve(stream)
         return await self._core.controller.get_current_segments(name.scope, name.name)
 
-    @limited("fetching the segments of an epoch of stream {}")
+    @limited("fetching the segments of an epoch of stream {stream}")
     async def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
         """Return the segments that were active in an epoch.
 
@@ -543,7 +543,7 @@ class PravegaClient:
         check_count("epoch", epoch, 0, INT32_MAX)
         return await self._core.controller.get_epoch_segments(name.scope, name.name, epoch)
 
-    @limited("reading the watermarks of stream {}")
+    @limited("reading the watermarks of stream {stream}")
     async def watermarks(self, stream: StreamName) -> list[Watermark]:
         """Return the stream's watermarks, oldest first.
 
@@ -555,7 +555,7 @@ class PravegaClient:
         """
         return await watermarks.watermarks(self._core, self._resolve(stream))
 
-    @limited("finding the position of a time in stream {}")
+    @limited("finding the position of a time in stream {stream}")
     async def cut_at(self, stream: StreamName, time: datetime | int) -> StreamCut:
         """Return the last known position before which all events are older than a time.
 
@@ -570,7 +570,7 @@ class PravegaClient:
         """
         return await watermarks.cut_at(self._core, self._resolve(stream), time)
 
-    @limited("fetching the successors of a segment of stream {}")
+    @limited("fetching the successors of a segment of stream {stream}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
         """Return the segments that follow a sealed segment, each with all its predecessors.
 
@@ -583,7 +583,7 @@ class PravegaClient:
         check_count("segment_id", segment_id, 0)
         return await self._core.controller.get_successors(name.scope, name.name, segment_id)
 
-    @limited("scaling stream {}")
+    @limited("scaling stream {stream}")
     async def scale_stream(
         self,
         stream: StreamName,
@@ -769,7 +769,7 @@ class PravegaClient:
     ) -> Transaction[T]: ...
 
     @opening
-    @limited("beginning a transaction on stream {}")
+    @limited("beginning a transaction on stream {stream}")
     async def begin_transaction(
         self,
         stream: StreamName,
@@ -805,7 +805,7 @@ class PravegaClient:
     ) -> Transaction[T]: ...
 
     @opening
-    @limited("resuming a transaction on stream {}")
+    @limited("resuming a transaction on stream {stream}")
     async def resume_transaction(
         self,
         stream: StreamName,
@@ -857,13 +857,13 @@ class PravegaClient:
         while len(self._txn_segments) > _REMEMBERED_TRANSACTIONS:
             del self._txn_segments[next(iter(self._txn_segments))]
 
-    @limited("fetching the status of a transaction on stream {}")
+    @limited("fetching the status of a transaction on stream {stream}")
     async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
         """Return the state of a transaction; ``UNKNOWN`` if the controller has no record of it."""
         name = self._resolve(stream)
         return await self._core.controller.check_transaction_state(name.scope, name.name, txn_id)
 
-    @limited("committing a transaction on stream {}")
+    @limited("committing a transaction on stream {stream}")
     async def commit_transaction(
         self,
         stream: StreamName,
@@ -881,7 +881,7 @@ class PravegaClient:
         """
         await transaction.commit_transaction(self._core, self._resolve(stream), txn_id, timestamp, writer_id)
 
-    @limited("aborting a transaction on stream {}")
+    @limited("aborting a transaction on stream {stream}")
     async def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:
         """Abort a transaction by its id. Does nothing if it is already aborting or aborted.
 
@@ -902,7 +902,7 @@ class PravegaClient:
         """
         await transaction.wait_committed(self._core, self._resolve(stream), txn_id)
 
-    @limited("listing the transactions of stream {}")
+    @limited("listing the transactions of stream {stream}")
     async def completed_transactions(self, stream: StreamName) -> dict[UUID, TxnStatus]:
         """Return the outcomes of the completed transactions that the controller still remembers.
 
@@ -914,7 +914,7 @@ class PravegaClient:
         name = self._resolve(stream)
         return await self._core.controller.list_completed_transactions(name.scope, name.name)
 
-    @limited("listing the open transactions of stream {}")
+    @limited("listing the open transactions of stream {stream}")
     async def open_transactions(self, stream: StreamName) -> list[OpenTransaction]:
         """Return the transactions that are not completed, oldest first; also those of other programs.
 
@@ -927,7 +927,7 @@ class PravegaClient:
         """
         return await open_transactions(self._core, self._resolve(stream))
 
-    @limited("renewing a transaction on stream {}")
+    @limited("renewing a transaction on stream {stream}")
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease: float) -> bool:
         """Renew the lease of an open transaction by its id. Returns False if it is no longer open.
 
@@ -991,7 +991,7 @@ class PravegaClient:
             return ranges
         return await splitting.split_ranges(self._core, ranges, max_range_bytes)
 
-    @limited("finding the data between two cuts of stream {}")
+    @limited("finding the data between two cuts of stream {stream}")
     async def _ranges(
         self, stream: ScopedStream, start: Bound, end: Bound, on_truncated: OnTruncated
     ) -> list[SegmentRange]:
@@ -1210,7 +1210,7 @@ class PravegaClient:
             max_buffered_bytes=max_buffered_bytes,
         )
 
-    @limited("finding where to begin to follow stream {}")
+    @limited("finding where to begin to follow stream {stream}")
     async def _place(self, stream: ScopedStream, start: Bound | datetime) -> StreamCut:
         if isinstance(start, datetime):
             return await watermarks.cut_at(self._core, stream, start)
@@ -1229,7 +1229,7 @@ class PravegaClient:
 
     # --- reader groups --------------------------------------------------------------------------
 
-    @limited("creating reader group {}")
+    @limited("creating reader group {stream}")
     async def create_reader_group(
         self,
         group: StreamName,
@@ -1257,7 +1257,7 @@ class PravegaClient:
         return await reader_group.create(self._core, name, config)
 
     @opening
-    @limited("opening reader group {}")
+    @limited("opening reader group {stream}")
     async def reader_group(self, group: StreamName) -> ReaderGroup:
         """Open a reader group, to create readers and to manage it.
 
@@ -1267,12 +1267,12 @@ class PravegaClient:
         """
         return await reader_group.open_group(self._core, self._resolve(group))
 
-    @limited("deleting reader group {}")
+    @limited("deleting reader group {stream}")
     async def delete_reader_group(self, group: StreamName) -> bool:
         """Delete a reader group and its state. Its readers fail. Returns False if it did not exist."""
         return await reader_group.delete(self._core, self._resolve(group))
 
-    @limited("checking whether reader group {} exists")
+    @limited("checking whether reader group {stream} exists")
     async def reader_group_exists(self, group: StreamName) -> bool:
         """Return whether the reader group exists."""
         return await reader_group.exists(self._core, self._resolve(group))
@@ -1303,7 +1303,7 @@ class PravegaClient:
     ) -> RevisionedStream[T]: ...
 
     @opening
-    @limited("opening revisioned stream {}")
+    @limited("opening revisioned stream {stream}")
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
@@ -1360,7 +1360,7 @@ class PravegaClient:
 
     # --- key-value tables -----------------------------------------------------------------------
 
-    @limited("creating key-value table {}")
+    @limited("creating key-value table {stream}")
     async def create_key_value_table(self, table: StreamName, config: KeyValueTableConfiguration) -> bool:
         """Create a key-value table. Returns False if it already exists.
 
@@ -1375,7 +1375,7 @@ class PravegaClient:
         check_config(name, config)
         return await self._core.controller.create_key_value_table(name.scope, name.name, config)
 
-    @limited("checking whether key-value table {} exists")
+    @limited("checking whether key-value table {stream} exists")
     async def key_value_table_exists(self, table: StreamName) -> bool:
         """Return whether the key-value table exists."""
         try:
@@ -1384,7 +1384,7 @@ class PravegaClient:
             return False
         return True
 
-    @limited("fetching the configuration of key-value table {}")
+    @limited("fetching the configuration of key-value table {stream}")
     async def key_value_table_config(self, table: StreamName) -> KeyValueTableConfiguration:
         """Return the number of partitions and the key lengths of a table.
 
@@ -1405,7 +1405,7 @@ class PravegaClient:
             ScopedStream(chosen, name) async for name in self._core.controller.list_key_value_tables(chosen)
         ]
 
-    @limited("deleting key-value table {}")
+    @limited("deleting key-value table {stream}")
     async def delete_key_value_table(self, table: StreamName) -> bool:
         """Delete a key-value table and its data. Returns False if it did not exist."""
         name = self._resolve(table)
@@ -1442,7 +1442,7 @@ class PravegaClient:
         sole_writer: bool = False,
     ) -> KeyValueTable[P, S, V]: ...
 
-    @limited("opening key-value table {}")
+    @limited("opening key-value table {stream}")
     async def key_value_table(
         self,
         table: StreamName,
@@ -1475,7 +1475,7 @@ class PravegaClient:
             sole_writer=sole_writer,
         )
 
-    @limited("fetching the length of a segment of stream {}")
+    @limited("fetching the length of a segment of stream {stream}")
     async def segment_length(self, stream: StreamName, segment_id: int) -> int:
         """Return the length of a segment in bytes, including truncated data.
 

@@ -137,7 +137,7 @@ class EventWriter(RoutedWriter[Value]):
         if not self._large_events:
             return await super()._write_large(event, routing_key)
         if len(event) > MAX_LARGE_EVENT_BYTES:
-            raise too_large(len(event), limit=MAX_LARGE_EVENT_BYTES)
+            raise too_large(len(event), limit=MAX_LARGE_EVENT_BYTES, writer=self._name)
         async with self._large_lock:
             while True:
                 # Events written earlier must be stored first.

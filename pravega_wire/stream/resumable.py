@@ -262,9 +262,9 @@ class ResumableWriter(EventWriter[Value]):
     async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event under the next number; see :meth:`EventWriter.write_event`."""
         self._check()
-        payload = as_bytes(event)
+        payload = as_bytes(event, self._name)
         if len(payload) > MAX_EVENT_BYTES:
-            raise too_large(len(payload))
+            raise too_large(len(payload), writer=self._name)
         return await self._write_numbered([payload], routing_key, atomic=False)
 
     async def write_batch(self, events: Iterable[Value], routing_key: str | None = None) -> Ack:
@@ -294,9 +294,9 @@ class ResumableWriter(EventWriter[Value]):
                 if key is missing:
                     raise fewer_keys()
                 self._check()
-                payload = as_bytes(event)
+                payload = as_bytes(event, self._name)
                 if len(payload) > MAX_EVENT_BYTES:
-                    raise too_large(len(payload))
+                    raise too_large(len(payload), writer=self._name)
                 await self._write_numbered([payload], key, atomic=False, into=ack)  # type: ignore[arg-type]
                 if environment().monotonic() - yielded > YIELD_SECONDS:
                     # Making the events may take time.

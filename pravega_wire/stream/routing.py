@@ -380,7 +380,7 @@ class RoutedWriter(Generic[Value]):
             raise self._error
         # With a serializer, ValueWriter has made bytes of it: here nothing asks for that.
         if type(event) is not bytes:
-            event = as_bytes(event)  # type: ignore[assignment]
+            event = as_bytes(event, self._name)  # type: ignore[assignment]
         length = len(event)  # type: ignore[arg-type]
         if length > MAX_EVENT_BYTES:
             return await self._write_large(event, routing_key)  # type: ignore[arg-type]
@@ -440,7 +440,7 @@ class RoutedWriter(Generic[Value]):
         ack = Ack()
         try:
             # Payloads: with a serializer, ValueWriter has made them.
-            for chunk in _chunks(events, routing_keys):
+            for chunk in _chunks(events, routing_keys, self._name):
                 if chunk is None:
                     await trio.lowlevel.checkpoint()
                     continue
@@ -455,7 +455,7 @@ class RoutedWriter(Generic[Value]):
 
     async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
         """Write an event over the normal limit; this base class cannot."""
-        raise too_large(len(event))
+        raise too_large(len(event), writer=self._name)
 
     async def _write_arrow(self, events: Any, routing_keys: Iterable[str | None] | str | None) -> Ack:
         self._check()
@@ -484,7 +484,7 @@ class RoutedWriter(Generic[Value]):
         :param keys: one key for all events, or a column of the same length.
         """
         if keys is None or isinstance(keys, str):
-            for framed in frame_arrow(events, MAX_EVENT_BYTES):
+            for framed in frame_arrow(events, MAX_EVENT_BYTES, self._name):
                 await self._write_framed(framed, slice(0, len(framed)), _RowsOfKey(keys), ack)
             return
         for rows in bounded_rows(events):
@@ -496,7 +496,7 @@ class RoutedWriter(Generic[Value]):
         if not routes:
             raise not_open()
         if self._only is not None and not self._has_successors:
-            for framed in frame_arrow(events, MAX_EVENT_BYTES):
+            for framed in frame_arrow(events, MAX_EVENT_BYTES, self._name):
                 await self._write_framed(framed, slice(0, len(framed)), _RowsOfKey(None), ack)
             return
         order, counted, positions = by_segment(
@@ -506,7 +506,7 @@ class RoutedWriter(Generic[Value]):
             events = events.take(order)
         parts = iter(counted)
         route, last = 0, 0
-        for framed in frame_arrow(events, MAX_EVENT_BYTES):
+        for framed in frame_arrow(events, MAX_EVENT_BYTES, self._name):
             first, stop = framed.rows.start, framed.rows.stop
             while first < stop:
                 if first == last:
@@ -774,7 +774,7 @@ class RoutedWriter(Generic[Value]):
 
 
 def _chunks(
-    events: Iterable[Any], routing_keys: Iterable[str | None] | str | None
+    events: Iterable[Any], routing_keys: Iterable[str | None] | str | None, writer: str
 ) -> Iterator[_Chunk | None]:
     """Read the events of one call and their keys, about one block at a time, and check them.
 
@@ -795,7 +795,7 @@ def _chunks(
         else:
             payloads, ended, failure = _read_timely(source, count, until)
         if set(map(type, payloads)) != {bytes}:
-            payloads = list(map(as_bytes, payloads))
+            payloads = [as_bytes(each, writer) for each in payloads]
         lengths = list(map(len, payloads))
         if keys is None:
             places: list[str | None] = [routing_keys] * len(payloads)  # type: ignore[list-item]  # one key
@@ -920,13 +920,22 @@ def serialized(
     return map(to_bytes, events)
 
 
-def as_bytes(event: object) -> bytes:
+def as_bytes(event: object, writer: str) -> bytes:
+    """Return a payload as bytes.
+
+    :param writer: what is written, for messages.
+    :raises InvalidArgumentError: it is not bytes.
+    """
     if isinstance(event, bytes | bytearray | memoryview):
         try:
             return bytes(event)
         except ValueError as error:
-            raise InvalidArgumentError("an event is a memoryview that has been released") from error
-    raise InvalidArgumentError(f"an event must be bytes, not {type(event).__name__}")
+            raise InvalidArgumentError(
+                f"an event for the writer of {writer} is a memoryview that has been released"
+            ) from error
+    raise InvalidArgumentError(
+        f"an event for the writer of {writer} must be bytes, not {type(event).__name__}"
+    )
 
 
 def batch_of(events: Iterable[object], stream: str) -> tuple[list[bytes], int]:
@@ -936,10 +945,10 @@ def batch_of(events: Iterable[object], stream: str) -> tuple[list[bytes], int]:
     :raises EventTooLargeError: the batch is over the limit.
     """
     check_iterable("events", events, stream)
-    payloads = list(map(as_bytes, events))
+    payloads = [as_bytes(each, stream) for each in events]
     size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
     if size > MAX_EVENT_BYTES + HEADER_BYTES:
-        raise too_large(size, "a batch")
+        raise too_large(size, "a batch", writer=stream)
     return payloads, size
 
 
@@ -1012,7 +1021,7 @@ def more_keys() -> InvalidArgumentError:
 
 
 def not_open() -> ClosedError:
-    return ClosedError("the writer is not open: enter it as a context manager or await it first")
+    return ClosedError("the writer is not open: enter it as a context manager first")
 
 
 def no_key(key: object) -> InvalidArgumentError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -318,16 +318,23 @@ def limited(
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
     """Decorate a method of an object with a client's ``_core``: ``operation_timeout`` limits each call.
 
-    :param doing: what the method does, for the message; ``{}`` is replaced by the first argument, and
-        ``{self.x}`` by an attribute of the object.
+    :param doing: what the method does, for the message; ``{}`` is replaced by the first argument,
+        ``{stream}`` by the first argument with its scope, and ``{self.x}`` by an attribute of the object.
     """
+    named = "{stream}" in doing
 
     def decorate(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @wraps(method)
         async def bounded(*args: P.args, **kwargs: P.kwargs) -> T:
             owner: Any = args[0]
             about = args[1] if len(args) > 1 else next(iter(kwargs.values()), "")
-            with limit(owner._core.config.operation_timeout, doing.format(about, self=owner)):
+            stream = about
+            if named:
+                # Otherwise the method says what is wrong with it.
+                with suppress(PravegaError):
+                    stream = owner._core.config.resolve(about)
+            said = doing.format(about, stream=stream, self=owner)
+            with limit(owner._core.config.operation_timeout, said):
                 return await method(*args, **kwargs)
             raise AssertionError("not reached")  # the limit raises when it suppresses
 

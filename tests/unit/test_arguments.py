@@ -44,7 +44,7 @@ from pravega_wire import (
 )
 from pravega_wire.archive import Manifest
 from pravega_wire.cli.work.points import parse_point
-from pravega_wire.errors import ArgumentTypeError, EncodeError, InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, ClosedError, EncodeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
 from pravega_wire.schemas.debezium import RowSerializer, latest_rows
 from pravega_wire.serializers import BytesSerializer, FunctionSerializer, Utf8Serializer
@@ -244,7 +244,7 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     ),
     "memoryview": (
         lambda c, v: c.event_writer("t").write_event(v),
-        "an event is a memoryview that has been released",
+        "an event for the writer of s/t is a memoryview that has been released",
         (_released(),),
     ),
     "partitioner": (
@@ -672,6 +672,45 @@ async def test_an_address_map_returns_an_address(found: Any) -> None:
         with pytest.raises(ArgumentTypeError, match="address_map must return a host and a port for a:1, not"):
             pool.address(("a", 1))
         pool.close()
+
+
+WRONG_EVENTS: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("no bytes", lambda writer: writer.write_event("x"), "an event for {} must be bytes, not str"),
+    ("several of none", lambda writer: writer.write_events([5]), "an event for {} must be bytes, not int"),
+    ("a batch of none", lambda writer: writer.write_batch(["x"]), "an event for {} must be bytes, not str"),
+    ("large", lambda writer: writer.write_event(bytes(8388609)), "an event of 8388609 bytes for {} is over"),
+    ("one is large", lambda w: w.write_events([bytes(8388609)]), "an event of 8388609 bytes for {} is over"),
+    ("large batch", lambda w: w.write_batch([bytes(8388609)]), "a batch of 8388617 bytes for {} is over"),
+    ("large row", lambda w: w.write_events(pa.array([bytes(8388609)])), "an event of 8388609 bytes for {}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("act", "message"), [each[1:] for each in WRONG_EVENTS], ids=[each[0] for each in WRONG_EVENTS]
+)
+async def test_what_is_wrong_with_an_event_names_the_stream(act: Callable[[Any], Any], message: str) -> None:
+    message = message.format("the writer of s/t")
+    async with open_client("tcp://127.0.0.1:1", scope="s") as client:
+        for writer in (client.event_writer("t"), client.resumable_writer("t", uuid4())):
+            with pytest.raises(InvalidArgumentError, match=message):
+                await act(writer)
+
+
+async def test_a_writer_that_was_not_entered_says_what_every_client_can_do() -> None:
+    message = "is not open: enter it as a context manager first$"
+    async with open_client("tcp://127.0.0.1:1", scope="s") as client:
+        with pytest.raises(ClosedError, match=message):
+            await client.event_writer("t").write_event(b"x")
+        with pytest.raises(ClosedError, match=message):
+            await client.byte_stream_writer("t").write(b"x")
+
+    def blocking() -> None:
+        with sync.open_client("tcp://127.0.0.1:1", scope="s") as client:
+            writer = client.event_writer("t")
+            with pytest.raises(ClosedError, match=message):
+                writer.write_event(b"x", "key").wait()
+
+    await trio.to_thread.run_sync(blocking)
 
 
 @pytest.mark.parametrize("result", [5, None, "text"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ import trio.testing
 
 from pravega_wire.errors import ConnectionLostError, PravegaError, PravegaTimeoutError, RetriesExhaustedError
 from pravega_wire.segment.store import SegmentStores
+from pravega_wire.stream import client as client_module
 from pravega_wire.transport.limits import (
     Leaving,
     Limits,
@@ -25,6 +28,8 @@ from pravega_wire.transport.limits import (
     note_progress,
     unlimited,
 )
+from pravega_wire.values.config import PravegaConfig
+from pravega_wire.values.types import ScopedStream
 
 
 def run(main: object) -> object:
@@ -302,3 +307,32 @@ def test_who_is_in_a_hurry() -> None:
     hurried = [KeyboardInterrupt(), asyncio.CancelledError(), BaseExceptionGroup("", [KeyboardInterrupt()])]
     assert all(map(is_hurried, hurried))
     assert not any(map(is_hurried, [None, ValueError(), GeneratorExit(), SystemExit()]))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [("t", "s/t"), ("a/b", "a/b"), (ScopedStream("c", "d"), "c/d"), ("no name", "no name")],
+)
+def test_the_error_names_a_stream_with_its_scope(given: object, named: str) -> None:
+    class Owner:
+        _core = SimpleNamespace(config=PravegaConfig.from_defaults(scope="s", operation_timeout=2.0, env={}))
+
+        @limited("scaling stream {stream}")
+        async def scale(self, stream: object) -> None:
+            await trio.sleep_forever()
+
+    async def main() -> None:
+        with pytest.raises(PravegaTimeoutError, match=f"^scaling stream {named}: no answer after 2.0 s"):
+            await Owner().scale(given)
+        with pytest.raises(PravegaTimeoutError, match=f"^scaling stream {named}: no answer after 2.0 s"):
+            await Owner().scale(stream=given)
+
+    run(main)
+
+
+def test_what_is_limited_for_a_stream_names_its_scope() -> None:
+    """``{}`` would leave it out: it is for scopes and what has a name of its own."""
+    source = inspect.getsource(client_module)
+    said = re.findall(r'@limited\("(.*)"\)', source)
+    assert len(said) > 30
+    assert [each for each in said if re.search(r"(stream|group|table) \{\}", each)] == []
