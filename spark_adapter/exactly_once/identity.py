@@ -3,7 +3,8 @@
 The number alone does not: if a checkpoint goes back (a restored backup, entries lost in a crash), Spark
 uses the numbers again for other rows. Before Spark runs a batch it stores the batch's entry in the
 checkpoint, ``offsets/N``: a version, a line of metadata (watermark, time of planning), and the end offsets of
-the sources, one in a line. When it repeats the batch, it uses the stored entry.
+the sources, one in a line, in version 2 each after its source's name or number and a colon. When it repeats
+the batch, it uses the stored entry.
 
 So a batch with the same entry is the same batch. One that was planned anew is the same if its end offsets
 are: if batch N was written with the end E, then everything up to E was written by the batches up to N. That
@@ -16,6 +17,7 @@ same batch. If the entry cannot be read, the rows themselves are compared: their
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -38,6 +40,8 @@ __all__ = [
     "newest_entry",
     "planned_batch",
 ]
+
+log = logging.getLogger(__name__)
 
 _SHOWN = 160
 _MODULUS = 1 << 64
@@ -104,6 +108,9 @@ class _Starts(dict[str | None, int]):
 def planned_batch(entry: str, stateful: bool) -> PlannedBatch | None:
     """Return the identity from the text of ``offsets/N``; None if the text is not complete.
 
+    Of a version that is not known, the offsets are not looked into: a batch is the same only if the entry is,
+    and a warning says that the query's streams are not known.
+
     :param entry: the text of the file.
     :param stateful: whether the query has state.
     """
@@ -115,7 +122,7 @@ def planned_batch(entry: str, stateful: bool) -> PlannedBatch | None:
     shown = ", ".join(offsets.split("\n"))
     if len(shown) > _SHOWN:
         shown = f"{shown[: _SHOWN // 2]} ... {shown[-_SHOWN // 2 :]}"
-    found = [_offset(line) for line in offsets.split("\n")]
+    found = [_offset(line) for line in _offset_lines(version, offsets.split("\n"))]
     return PlannedBatch(
         _hash(f"{metadata}\n{offsets}"),
         _hash(offsets) if all(map(_is_position, found)) else None,
@@ -123,6 +130,22 @@ def planned_batch(entry: str, stateful: bool) -> PlannedBatch | None:
         shown,
         frozenset(stream for each in found if each is not None for stream in _cuts(each) or ()),
     )
+
+
+def _offset_lines(version: str, lines: list[str]) -> list[str]:
+    """Return end offsets without the names of their sources; empty texts if the version is unknown."""
+    match version.strip():
+        case "v1":
+            return lines
+        case "v2":
+            return [line.partition(":")[2] for line in lines]
+        case other:
+            log.warning(
+                "a checkpoint's entries have version %s, which this version of the adapter does not know: "
+                "whether the query reads the stream that it writes to is not checked",
+                other,
+            )
+            return [""] * len(lines)
 
 
 def _offset(line: str) -> dict[str, Any] | None:

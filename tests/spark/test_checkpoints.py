@@ -209,6 +209,24 @@ def test_a_batch_that_is_repeated_is_skipped(query: Query) -> None:
     assert query.batches() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("query", [("foreachBatch", "stream", None)], indirect=True)
+def test_entries_that_name_their_sources(query: Query) -> None:
+    query.spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
+    try:
+        query.add(0)
+        query.run()
+        assert (query.checkpoint / "offsets" / "0").read_text().startswith("v2\n")
+        query.lose(0, "offsets", "commits")
+        query.run()
+        assert query.stored() == events(0)
+        assert query.batches() == [0]
+        query.input = query.stream
+        with pytest.raises(PySparkException, match="the query reads stream"):
+            query.run(query.saved)
+    finally:
+        query.spark.conf.unset("spark.sql.streaming.offsetLog.formatVersion")
+
+
 @kinds(("format", "stream", "q"))
 def test_a_person_may_go_on_with_an_older_checkpoint(query: Query, tmp_path: Path) -> None:
     query.add(0)

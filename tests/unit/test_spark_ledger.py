@@ -1390,6 +1390,30 @@ def test_a_batch_that_spark_has_planned_again() -> None:
         assert isinstance(again(number), Older)
 
 
+def test_the_entries_of_a_checkpoint_with_named_sources() -> None:
+    def planned(version: str, *lines: str) -> PlannedBatch:
+        found = planned_batch("\n".join((version, "{}", *lines)), False)
+        assert found is not None
+        return found
+
+    pravega, other = (f'{{"v": 1, "cuts": {{"a/b": "{cut}"}}}}' for cut in ("cut", "other"))
+    kafka, files = '{"topic":{"0":5}}', '{"logOffset":5}'
+    found = planned("v2", f"0:{pravega}", f"orders:{kafka}", "2:-")
+    assert found.streams == {"a/b"}
+    assert found.offsets is not None
+    assert found.offsets != planned("v2", f"0:{pravega}", f"refunds:{kafka}", "2:-").offsets
+    assert found.offsets != planned("v2", f"0:{other}", f"orders:{kafka}", "2:-").offsets
+    assert planned("v2", f"0:{pravega}", f"1:{files}").offsets is None
+
+
+def test_the_entries_of_a_checkpoint_of_an_unknown_version(caplog: pytest.LogCaptureFixture) -> None:
+    found = planned_batch('v3\n{}\n{"v": 1, "cuts": {"a/b": "cut"}}', False)
+    assert found is not None
+    assert found.offsets is None
+    assert not found.streams
+    assert "version v3, which this version of the adapter does not know" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
