@@ -223,7 +223,15 @@ def _name(schema: Any) -> str:
     return "union" if isinstance(schema, list) else str(schema.get("name", schema["type"]))
 
 
-_UNITS: Final = {name for _, name in _TIMES} | {"decimal"}
+_UNITS: Final = {
+    *_TIMES,
+    ("int", "time-millis"),
+    ("long", "time-micros"),
+    ("long", "timestamp-nanos"),
+    ("long", "local-timestamp-nanos"),
+    ("bytes", "decimal"),
+    ("fixed", "decimal"),
+}
 
 
 def check_units(writer: str, reader: str) -> None:
@@ -273,7 +281,10 @@ class _Units:
         if not isinstance(writer, dict) or not isinstance(reader, dict):
             return
         units = [_unit(each) for each in (writer, reader)]
-        if all(units) and units[0] != units[1] and writer["type"] == reader["type"]:
+        # Avro reads an int as a long, too. Types that it does not resolve at all are its own error, and in a
+        # union they are other branches.
+        resolved = (writer["type"], reader["type"]) == ("int", "long") or writer["type"] == reader["type"]
+        if all(units) and units[0] != units[1] and resolved:
             raise DecodeError(
                 f"{path} was written as {units[0]}, but the column's schema has {units[1]}: give a schema "
                 "with the same"
@@ -302,7 +313,7 @@ class _Units:
 
 def _unit(schema: Mapping[str, Any]) -> str | None:
     logical = schema.get("logicalType")
-    if logical not in _UNITS:
+    if (schema["type"], logical) not in _UNITS:
         return None
     return f"{logical} of scale {schema.get('scale', 0)}" if logical == "decimal" else str(logical)
 

@@ -130,6 +130,11 @@ def test_an_old_event_gets_the_defaults_of_the_columns_schema() -> None:
          {"type": "long", "logicalType": "timestamp-micros"}),
         ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
          {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}),
+        ({"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}),
+        ({"type": "int", "logicalType": "time-millis"}, {"type": "long", "logicalType": "time-micros"}),
+        ({"type": "long", "logicalType": "time-micros"}, {"type": "long", "logicalType": "timestamp-micros"}),
+        ({"type": "long", "logicalType": "timestamp-nanos"},
+         {"type": "long", "logicalType": "timestamp-micros"}),
     ],
 )  # fmt: skip
 def test_other_units_are_refused_not_misread(old: Any, new: Any) -> None:
@@ -147,6 +152,12 @@ def test_a_unit_on_one_side_is_that_of_the_column() -> None:
     assert group_of(avro(record("long")), {0: avro(record(millis))})(event).to_pylist() == [{"f0": 1}]
     [found] = group_of(avro(record(millis)), {0: avro(record("long"))})(event).to_pylist()
     assert found == {"f0": datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)}
+    # Of a union, a branch that cannot be read as the column's type has a unit of its own.
+    date = {"type": "int", "logicalType": "date"}
+    event = pa.array([b"\x01\0\0\0\0\x00\x02"], pa.binary())
+    assert group_of(avro(record(date)), {0: avro(record([date, millis]))})(event).to_pylist() == [
+        {"f0": datetime(1970, 1, 2).date()}
+    ]
 
 
 # --- JSON -----------------------------------------------------------------------------------------
