@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pravega_wire import OnTruncated, ScopedStream, SegmentRange, StreamCut
+from pravega_wire import LeadingPart, OnTruncated, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.errors import DataLossError
 from pravega_wire.support.checks import check_bytes, check_count
 from spark_adapter.options.read import MOST_PARTITIONS
+from spark_adapter.reading.skip_lost import surviving
 
 if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
 
-__all__ = ["check_partitions", "cut_at", "divided", "limited", "pieces_for", "ranges_to_read"]
+__all__ = [
+    "PLANS",
+    "check_partitions",
+    "cut_at",
+    "divided",
+    "limited",
+    "pieces_for",
+    "planned_ranges",
+    "ranges_to_read",
+    "say_replanned",
+]
+
+log = logging.getLogger(__name__)
+
+PLANS = 5
+# The number of attempts to plan a read while data is being truncated. The last attempt reads no data, unless
+# it has to count events; then it skips what is truncated meanwhile.
 
 _LEAST_EVENT_BYTES = 8
 # The header of an event, which may be empty.
@@ -42,7 +61,7 @@ def ranges_to_read(
     :param stream: the stream.
     :param start: where to start.
     :param end: where to end.
-    :param on_truncated: what to do if data was truncated.
+    :param on_truncated: what to do if data was truncated, also while this call looks at it.
     :param max_partition_bytes: split larger ranges; see :meth:`PravegaClient.segment_ranges`.
     :param max_partition_events: split ranges with more events.
     :param min_partitions: split the largest ranges, between events, until there are at least this many, if
@@ -60,15 +79,66 @@ def ranges_to_read(
         check_count("max_partition_events", max_partition_events)
     if limit is not None:
         check_count("limit", limit)
-    size = max_partition_bytes if limit is None else None
-    ranges = client.segment_ranges(stream, start, end, on_truncated=on_truncated, max_range_bytes=size)
-    if limit is not None:
-        ranges = limited(client, ranges, limit, max_partition_bytes)
-    return divided(client, ranges, min_partitions, max_partition_events)
+    return planned_ranges(
+        client,
+        lambda size: client.segment_ranges(
+            stream, start, end, on_truncated=on_truncated, max_range_bytes=size
+        ),
+        skip_lost=on_truncated == "skip_to_head",
+        max_partition_bytes=max_partition_bytes,
+        max_partition_events=max_partition_events,
+        min_partitions=min_partitions,
+        limit=limit,
+    )
+
+
+def planned_ranges(
+    client: PravegaClient,
+    resolve: Callable[[int | None], list[SegmentRange]],
+    *,
+    skip_lost: bool,
+    max_partition_bytes: int | None,
+    max_partition_events: int | None,
+    min_partitions: int | None,
+    limit: int | None,
+) -> list[SegmentRange]:
+    """Return the ranges of a read, limited and divided as for :func:`ranges_to_read`.
+
+    If data is truncated meanwhile and may be skipped, they are planned again; after the fourth time
+    undivided, so that it comes to an end.
+
+    :param client: the client to use.
+    :param resolve: returns the ranges, split into parts of so many bytes if they are given.
+    :param skip_lost: whether truncated data may be skipped.
+    :raises DataLossError: data was truncated, and may not be skipped.
+    """
+    for _ in range(PLANS - 1):
+        try:
+            if limit is None:
+                found = resolve(max_partition_bytes)
+            else:
+                found = limited(client, resolve(None), limit, max_partition_bytes)
+            return divided(client, found, min_partitions, max_partition_events)
+        except DataLossError as error:
+            if not skip_lost:
+                raise
+            say_replanned(error)
+    found = resolve(None)
+    return found if limit is None else limited(client, found, limit, None, skip_lost=True)
+
+
+def say_replanned(error: DataLossError) -> None:
+    """Log that a read is planned again, because of this error."""
+    log.warning("data was truncated while a read was being planned; planning it again: %s", error.message)
 
 
 def limited(
-    client: PravegaClient, ranges: Iterable[SegmentRange], limit: int, max_partition_bytes: int | None
+    client: PravegaClient,
+    ranges: Iterable[SegmentRange],
+    limit: int,
+    max_partition_bytes: int | None,
+    *,
+    skip_lost: bool = False,
 ) -> list[SegmentRange]:
     """Return the first ranges, the last of which ends after the ``limit``-th event.
 
@@ -79,19 +149,24 @@ def limited(
     :param ranges: the ranges.
     :param limit: largest number of events.
     :param max_partition_bytes: split larger ranges, between events; None to split none.
+    :param skip_lost: whether to skip data that is truncated before it is counted.
     :raises DataLossError: data of a range was truncated.
     """
     found: list[SegmentRange] = []
+
+    def leading(each: SegmentRange) -> Iterator[LeadingPart]:
+        return iter(client.leading_parts([(each, None, limit)]))
+
     for each in ranges:
-        (part,) = client.leading_parts([(each, None, limit)])
-        if part.events:
-            pieces = (
-                [part.range]
-                if max_partition_bytes is None
-                else client.split_range(part.range, max_partition_bytes)
-            )
-            found += pieces
-            limit -= part.events
+        for part in surviving(leading, each) if skip_lost else leading(each):
+            if part.events:
+                pieces = (
+                    [part.range]
+                    if max_partition_bytes is None
+                    else client.split_range(part.range, max_partition_bytes)
+                )
+                found += pieces
+                limit -= part.events
         if limit == 0:
             break
     return found

@@ -36,7 +36,7 @@ from spark_adapter.reading.admission import (
     admit,
 )
 from spark_adapter.reading.offsets import StreamOffset
-from spark_adapter.reading.partitions import divided, limited
+from spark_adapter.reading.partitions import PLANS, divided, planned_ranges, say_replanned
 
 if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
@@ -58,9 +58,6 @@ _SEALED_SECONDS = 60.0
 _WATERMARK_SECONDS = 5.0
 # The interval between checks whether a watermark has reached the time at which a query ends. The controller
 # makes one about every ten seconds.
-
-_PLANS = 5
-# The number of attempts to plan a batch while data is being truncated. The last attempt reads no data.
 
 _NO_LIMIT = Limit()
 
@@ -97,24 +94,21 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
             log.warning("stream %s was deleted; the read continues without it", stream)
             return []
 
-    def parts(size: int | None) -> list[SegmentRange]:
-        limit = options.limit
-        largest = size if limit is None else None
-        found = for_each(streams, lambda stream: ranges(stream, largest))
-        joined = [each for _, some in sorted(found.items()) for each in some]
-        return joined if limit is None else limited(client, joined, limit, size)
+    def resolved(size: int | None) -> list[SegmentRange]:
+        found = for_each(streams, lambda stream: ranges(stream, size))
+        return [each for _, some in sorted(found.items()) for each in some]
 
     streams = options.choice.find(client)
     options.start.check_found(streams, options.choice)
-    for _ in range(_PLANS - 1):
-        try:
-            found = parts(options.max_partition_bytes)
-            return divided(client, found, options.min_partitions, options.max_partition_events)
-        except DataLossError as error:
-            if options.fail_on_data_loss:
-                raise
-            _say_replanned(error)
-    return parts(None)
+    return planned_ranges(
+        client,
+        resolved,
+        skip_lost=not options.fail_on_data_loss,
+        max_partition_bytes=options.max_partition_bytes,
+        max_partition_events=options.max_partition_events,
+        min_partitions=options.min_partitions,
+        limit=options.limit,
+    )
 
 
 # --- micro-batches --------------------------------------------------------------------------------
@@ -551,7 +545,7 @@ class StreamPlanner:
                 sorted(starts), lambda stream: self._backlog(client, stream, starts[stream], ends)
             )
             backlogs = [backlog for _, backlog in sorted(found.items()) if backlog is not None]
-            last = plans == _PLANS
+            last = plans == PLANS
             # What was lost is counted once, and it is stored with a batch.
             complete = len(backlogs) == len(found) and not self._renewed
             complete &= skipped == (self._skipped_bytes, self._skipped_unknown)
@@ -562,7 +556,7 @@ class StreamPlanner:
             except DataLossError as error:
                 if self.options.fail_on_data_loss:
                     raise _lost_in(error) from error
-                _say_replanned(error)
+                say_replanned(error)
             # The next attempt counts everything again.
             self._skipped_bytes, self._skipped_unknown = skipped
 
@@ -655,13 +649,13 @@ class StreamPlanner:
             found = self._planned[2]
         else:
             found = self._ranges(client, start, end)
-        for _ in range(_PLANS - 1):
+        for _ in range(PLANS - 1):
             try:
                 return self._divided(client, found)
             except DataLossError as error:
                 if self.options.fail_on_data_loss:
                     raise _lost_in(error) from error
-                _say_replanned(error)
+                say_replanned(error)
             found = self._ranges(client, start, end)
         # The tasks skip truncated data.
         return found
@@ -744,10 +738,6 @@ def _lost_in(error: DataLossError) -> DataLossError:
         return error
     scope, name, *_ = parse_segment_name(error.segment)
     return _lost(ScopedStream(scope, name), error)
-
-
-def _say_replanned(error: DataLossError) -> None:
-    log.warning("data was truncated while a read was being planned; planning it again: %s", error.message)
 
 
 def _is_another(client: PravegaClient, cut: StreamCut) -> bool:

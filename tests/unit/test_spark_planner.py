@@ -30,6 +30,7 @@ from pravega_wire.values.positions import WatermarkSegment
 from spark_adapter.options.read import ReadOptions
 from spark_adapter.reading import stream_planner as module
 from spark_adapter.reading.admission import Limit
+from spark_adapter.reading.partitions import ranges_to_read
 from spark_adapter.reading.stream_planner import StreamPlanner, batch_ranges
 
 EVENT = 10
@@ -223,6 +224,38 @@ def test_truncation_while_a_batch_read_is_planned(given: dict[str, object]) -> N
     streams.truncate = [70]
     with pytest.raises(DataLossError):
         batch_ranges(client, options("read", **given))
+
+
+LIMITED = [*DIVIDED, {"limit": 3}, {"limit": 3, "max_partition_bytes": 50}, {"max_partition_events": 3}]
+
+
+@pytest.mark.parametrize("given", LIMITED, ids=str)
+def test_truncation_while_a_read_by_function_is_planned(given: dict[str, Any]) -> None:
+    streams = Streams(b=(0, 100))
+    client, stream = cast("PravegaClient", streams), ScopedStream("a", "b")
+
+    def ranges(on_truncated: Any) -> list[tuple[str, int, int]]:
+        return bounds(
+            ranges_to_read(client, stream, "earliest", "latest", on_truncated=on_truncated, **given)
+        )
+
+    streams.truncate = [10, 20]
+    assert ranges("skip_to_head")[0][1] == 20
+    streams.truncate = [70]
+    with pytest.raises(DataLossError):
+        ranges("raise")
+
+
+@pytest.mark.parametrize("given", [{"limit": 3}, {"limit": 3, "min_partitions": 2}], ids=str)
+def test_truncation_without_an_end_keeps_the_limit(given: dict[str, object]) -> None:
+    streams = Streams(b=(0, 100))
+    streams.truncate = [10, 20, 30, 40, 50, 60]
+    client = cast("PravegaClient", streams)
+    found = batch_ranges(client, options("read", fail_on_data_loss="false", **given))
+    assert bounds(found) == [("b", 60, 60 + 3 * EVENT)]
+    # All of it is truncated while it is counted.
+    streams.streams["b"], streams.truncate = (0, 100), [10, 20, 30, 40, 50, 100]
+    assert not batch_ranges(client, options("read", fail_on_data_loss="false", **given))
 
 
 def test_one_of_several_streams_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
