@@ -470,12 +470,15 @@ class DebeziumSerializer:
     :param columns: types of columns by name. They take precedence over those in events.
     :param with_schema: whether events are written with the description of the columns.
     :param name: name of the table in that description.
+    :param only_named: whether reading leaves out the columns that ``columns`` does not name, whatever is in
+        them.
     :raises InvalidArgumentError: a type does not exist.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     with_schema: bool = False
     name: str = "table"
+    only_named: bool = False
 
     def __post_init__(self) -> None:
         _check_columns(self.columns)
@@ -507,15 +510,20 @@ class DebeziumSerializer:
             raise DecodeError(f"the event has the operation {kind.value!r}, but not its row")
         return Change(kind, rows[0], rows[1], source, None if at is None else _at(at), types)
 
-    @staticmethod
     def _row(
-        found: Mapping[str, Any], name: str, types: Mapping[str, str], exact: Callable[[], Mapping[str, Row]]
+        self,
+        found: Mapping[str, Any],
+        name: str,
+        types: Mapping[str, str],
+        exact: Callable[[], Mapping[str, Row]],
     ) -> dict[str, Any] | None:
         row = found.get(name)
         if row is None:
             return None
         if not isinstance(row, dict):
             raise DecodeError(f"the event's row {name!r} is not a JSON object")
+        if self.only_named:
+            row = {each: value for each, value in row.items() if each in self.columns}
         return _read_row(_exact_decimals(row, types, lambda: exact()[name]), types)
 
     def serialize(self, value: Change) -> bytes:

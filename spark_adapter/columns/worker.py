@@ -329,7 +329,8 @@ class ChangePlan:
         return "change data"
 
     def open(self) -> _OpenedSerializer:
-        return _OpenedSerializer(self.serializer, change_shape(self.serializer, self.key))
+        serializer = replace(self.serializer, only_named=True)
+        return _OpenedSerializer(serializer, change_shape(serializer, self.key))
 
 
 # --- batches --------------------------------------------------------------------------------------

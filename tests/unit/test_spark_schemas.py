@@ -530,6 +530,23 @@ def test_changes_become_rows_and_changes() -> None:
         ChangePlan(serializer, ("no",)).open()
 
 
+def test_a_column_of_a_change_that_is_not_named_may_have_any_value() -> None:
+    described = [
+        {"type": "int64", "field": "id"},
+        {"type": "int64", "name": "io.debezium.time.MicroTime", "field": "took"},
+    ]
+    event = {
+        "schema": {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": described}]},
+        "payload": {"op": "c", "after": {"id": 1, "took": -3_600_000_000}},
+    }
+    events = pa.array([json.dumps(event).encode()], pa.binary())
+    plan = ChangePlan(DebeziumSerializer({"id": "int64"}), ("id",))
+    [found] = Decode(plan, "event", False)(events).to_pylist()
+    assert found["after"] == {"id": 1}
+    with pytest.raises(DecodeError, match="column 'took' has the type time_micros"):
+        Decode(ChangePlan(DebeziumSerializer({"took": "time_micros"}), ()), "event", False)(events)
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 
