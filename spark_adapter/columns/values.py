@@ -188,7 +188,7 @@ _COLUMNS: Final = {
     "int16": SIZES[16],
     "int32": SIZES[32],
     "int64": LONG,
-    "float": FLOAT,
+    "float": leaf(FLOAT.arrow, _single),
     "double": DOUBLE,
     "boolean": BOOLEAN,
     "string": STRING,

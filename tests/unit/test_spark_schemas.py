@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -528,6 +529,15 @@ def test_changes_become_rows_and_changes() -> None:
         ChangePlan(DebeziumSerializer(), ()).open()
     with pytest.raises(InvalidArgumentError, match="'no' of the key is not among id"):
         ChangePlan(serializer, ("no",)).open()
+
+
+def test_a_float_of_a_change_that_is_too_large_does_not_become_infinity() -> None:
+    decode = Decode(ChangePlan(DebeziumSerializer({"x": "float"}), ()), "event", False)
+    event = b'{"op":"c","after":{"x":%s}}'
+    [found] = decode(pa.array([event % b'"-Infinity"'], pa.binary())).to_pylist()
+    assert found["after"] == {"x": -math.inf}
+    with pytest.raises(DecodeError, match=r"field after\.x: it is too large for a float of 32 bits"):
+        decode(pa.array([event % b"1e300"], pa.binary()))
 
 
 def test_a_column_of_a_change_that_is_not_named_may_have_any_value() -> None:
