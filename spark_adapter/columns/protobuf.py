@@ -12,6 +12,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import Message
 
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.support.checks import read_json
 from spark_adapter.columns.shape import (
     BINARY,
     BOOLEAN,
@@ -192,6 +193,10 @@ def _filled(message: Any, value: Mapping[str, Any], fields: Mapping[str, Any]) -
         if each is None:
             continue
         field = fields[name]
+        if field.containing_oneof is not None:
+            other = message.WhichOneof(field.containing_oneof.name)
+            if other is not None:
+                raise Wrong(f"it is not null, and {other} is not either: only one of them can be set", name)
         try:
             if _is_map(field):
                 target = getattr(message, name)
@@ -241,6 +246,7 @@ def _to_json(value: Message) -> str:
 
 def _from_json(message: Message, text: str) -> Message:
     try:
+        read_json(text)  # Parse takes NaN and 1e400, which it does not write
         return json_format.Parse(text, message)
-    except json_format.ParseError as error:
+    except (json_format.ParseError, ValueError, RecursionError) as error:
         raise Wrong(f"it is not the JSON of a {message.DESCRIPTOR.full_name}: {error}") from None

@@ -270,6 +270,9 @@ def proto() -> ProtobufSchema:
     for number, name in enumerate(("Timestamp", "Duration", "Struct", "Int32Value"), 6):
         kind = f".google.protobuf.{name}"
         message.field.add(name=name.lower(), number=number, type=11, type_name=kind, label=1)
+    message.oneof_decl.add(name="choice")
+    message.field.add(name="text", number=10, type=9, label=1, oneof_index=0)
+    message.field.add(name="other", number=11, type=11, type_name=".p.Part", label=1, oneof_index=0)
     return ProtobufSchema.from_files(
         "p.All", descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     )
@@ -296,6 +299,8 @@ def test_protobuf_columns() -> None:
         "duration": found["duration"],
         "struct": '{"a":[1.0,null]}',
         "int32value": 0,
+        "text": None,
+        "other": None,
     }
     assert found["duration"].total_seconds() == -1.500001
     plan = SchemaPlan(info)
@@ -315,6 +320,10 @@ def test_protobuf_columns() -> None:
         ({"kinds": ["HALF"]}, r"field kinds\[0\]: it is 'HALF', not one of OFF, ON"),
         ({"kinds": [None]}, r"field kinds\[0\]: it is null"),
         ({"struct": "{"}, "field struct: it is not the JSON of a google.protobuf.Struct"),
+        ({"struct": '{"a":NaN}'}, "field struct: it is not the JSON of a google.protobuf.Struct: NaN"),
+        ({"struct": '{"a":[1e400]}'}, r"field struct: .*the number 1e400 is too large for a float"),
+        ({"text": "", "other": {"x": 1}}, "field other: it is not null, and text is not either"),
+        ({"text": "a", "other": {}}, "field other: it is not null, and text is not either"),
     ],
 )
 def test_values_that_are_no_message(change: dict[str, Any], text: str) -> None:
