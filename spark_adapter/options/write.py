@@ -355,6 +355,19 @@ class Columns:
         event = given.get("event_col", None if value_format == "json" else EVENT)
         return cls(event, value_format, given.get("routing_key_col"), given.get("event_time_col"))
 
+    def require_other(self, schema: StructType, column: str) -> None:
+        """Check that no option names a column that is no part of the event: that of ``stream_col``.
+
+        :raises InvalidArgumentError: one does.
+        """
+        named = {"event_col": self.event, "routing_key_col": self.key}
+        for option, name in named.items():
+            if name is not None and [field.name for field in _called(schema, name)] == [column]:
+                raise InvalidArgumentError(
+                    f"option {option!r}: column {column!r} is that of option 'stream_col', which is no part "
+                    "of the event; copy it to another column if that is meant"
+                )
+
     def of(self, schema: StructType) -> Columns:
         """Check the columns against a DataFrame's schema, and return their names there.
 

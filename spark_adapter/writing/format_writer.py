@@ -200,6 +200,7 @@ class _Plan:
         if routing is not None:
             name = require_column(schema, "option 'stream_col'", routing.column, StringType)
             routing = replace(routing, column=name)
+            options.columns.require_other(schema, name)
             # The column is no part of the event.
             schema = StructType([each for each in schema.fields if each.name != name])
         return cls(replace(options, columns=options.columns.of(schema), routing=routing))

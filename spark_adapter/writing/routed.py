@@ -54,7 +54,12 @@ def write_routed(
 
         def lane_of(name: str) -> _Lane[_T]:
             if name not in named:
-                stream = config.resolve(name)
+                try:
+                    stream = config.resolve(name)
+                except InvalidArgumentError as error:
+                    raise InvalidArgumentError(
+                        f"column {routing.column!r} (stream_col) of a row in {_partition()}: {error.message}"
+                    ) from error
                 if stream not in lanes:
                     if len(lanes) == routing.most:
                         raise InvalidArgumentError(

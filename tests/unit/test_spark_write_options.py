@@ -91,6 +91,11 @@ def test_the_column_with_the_stream_is_no_part_of_the_event() -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             batch_sink(options, schema(columns), False)
+    for option in ("event_col", "routing_key_col"):
+        with pytest.raises(
+            InvalidArgumentError, match=rf"'{option}': column 'to' is that of option 'stream_col'"
+        ):
+            batch_sink({**options, option: "TO"}, schema("a integer, to string"), False)
 
 
 @pytest.mark.parametrize(
