@@ -491,7 +491,9 @@ class DebeziumSerializer:
         """
         payload = check_buffer(payload)
         described, found = _parts(_object(payload))
-        if not isinstance(found, dict) or not isinstance(described, dict):
+        if not isinstance(described, dict):
+            raise DecodeError("the event's schema is not a JSON object")
+        if not isinstance(found, dict):
             raise DecodeError("the event has no change in its payload: it may mark a deleted key")
         operation: Any = found.get("op")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -32,7 +33,6 @@ from spark_adapter.columns.shape import (
     array_of,
     date_of,
     decimal_type,
-    json_text,
     json_value,
     leaf,
     map_with_keys,
@@ -211,6 +211,11 @@ def _column(name: str, kind: str) -> Shape:
     return found.or_null()
 
 
+def _source_text(source: Mapping[str, Any]) -> str:
+    # A number that is too large for a float, which is a Decimal, becomes a text.
+    return json.dumps(source, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
 def _source_of(text: str) -> dict[str, Any]:
     found = json_value(text)
     if not isinstance(found, dict):
@@ -236,7 +241,7 @@ def change_shape(serializer: DebeziumSerializer, key: Sequence[str]) -> Shape:
         "kind": leaf(STRING.arrow, lambda value: value.name, _kind),
         "before": row,
         "after": row,
-        "source": leaf(STRING.arrow, json_text, _source_of).or_null(),
+        "source": leaf(STRING.arrow, _source_text, _source_of).or_null(),
         "at": leaf(TIMESTAMP.arrow, None, moment_of).or_null(),
     }
     fields = [Field(name, shape, optional=shape.nullable) for name, shape in parts.items()]

@@ -549,6 +549,13 @@ def test_a_float_of_a_change_that_is_too_large_does_not_become_infinity() -> Non
         decode(pa.array([event % b"1e300"], pa.binary()))
 
 
+def test_the_source_of_a_change_may_have_any_number() -> None:
+    decode = Decode(ChangePlan(DebeziumSerializer({"x": "int8"}), ()), "event", False)
+    event = b'{"op":"c","after":{"x":1},"source":{"lsn":1e400,"at":1.5}}'
+    [found] = decode(pa.array([event], pa.binary())).to_pylist()
+    assert found["source"] == '{"lsn":"1E+400","at":1.5}'
+
+
 def test_a_column_of_a_change_that_is_not_named_may_have_any_value() -> None:
     described = [
         {"type": "int64", "field": "id"},
