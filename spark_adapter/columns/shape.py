@@ -315,7 +315,8 @@ def column(found: Sequence[Any], shape: Shape, failed: Callable[[int, DecodeErro
             try:
                 pa.array([value], shape.arrow)
             except _REFUSALS as error:
-                failed(position, DecodeError(f"the event's value does not fit its column: {error}"))
+                wrong = _refusal(value, shape.arrow, error)
+                failed(position, DecodeError(f"the event's value does not fit its column: {wrong}"))
                 ready[position] = None
         made = pa.array(ready, shape.arrow)
     if isinstance(made, pa.ChunkedArray):
@@ -324,6 +325,27 @@ def column(found: Sequence[Any], shape: Shape, failed: Callable[[int, DecodeErro
             "spark.sql.execution.arrow.maxRecordsPerBatch"
         )
     return made
+
+
+def _refusal(value: Any, kind: pa.DataType, error: Exception) -> Wrong:
+    """Return the error for the part of a value that Arrow refuses, which Arrow does not name.
+
+    :param kind: the value's type.
+    :param error: that of the whole value.
+    """
+    parts: Iterable[tuple[str, Any, pa.DataType]] = ()
+    if types.is_struct(kind) and isinstance(value, Mapping):
+        parts = ((each.name, value[each.name], each.type) for each in _fields(kind) if each.name in value)
+    elif types.is_list(kind) and isinstance(value, list):
+        parts = ((f"[{position}]", each, kind.value_type) for position, each in enumerate(value))
+    elif types.is_map(kind) and isinstance(value, list):
+        parts = ((f"[{name!r}]", each, kind.item_type) for name, each in value)
+    for name, part, its_kind in parts:
+        try:
+            pa.array([part], its_kind)
+        except _REFUSALS as refused:
+            return _refusal(part, its_kind, refused).within(name)
+    return Wrong(str(error))
 
 
 # --- from a column to values ----------------------------------------------------------------------

@@ -609,6 +609,32 @@ def test_an_old_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             function("event", source)
 
 
+@pytest.mark.parametrize(
+    ("event", "path"),
+    [
+        (b'{"numbers":[{"x":1},{"x":9223372036854775808}]}', r"numbers\[1\]\.x"),
+        (rb'{"texts":{"a":"b","c":"\ud800"}}', r"texts\['c'\]"),
+        (rb'{"name":"\ud800"}', "name"),
+    ],
+)
+def test_an_error_of_arrow_names_the_field(event: bytes, path: str) -> None:
+    number = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "numbers": {"type": "array", "items": number},
+            "texts": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+    plan = SchemaPlan(JsonSchema("thing", schema).info)
+    with pytest.raises(DecodeError, match=rf"event 1 .*does not fit its column: field {path}: "):
+        Decode(plan, "event", False)(pa.array([b'{"name":"a"}', event], pa.binary()))
+    change = Decode(ChangePlan(DebeziumSerializer({"sum": "decimal(0)"}), ()), "event", False)
+    with pytest.raises(DecodeError, match=r"event 0 .*: field after\.sum: "):
+        change(pa.array([b'{"op":"c","after":{"sum":%d}}' % 10**38], pa.binary()))
+
+
 @pytest.mark.parametrize("schema", [{}, {"type": "number"}, {"type": "array", "items": {"type": "number"}}])
 @pytest.mark.parametrize("number", [b"1e400", b"-1e400"])
 def test_a_number_of_json_that_is_too_large_does_not_become_infinity(
