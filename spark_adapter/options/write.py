@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    CharType,
     DataType,
     DateType,
     DecimalType,
@@ -25,6 +26,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VarcharType,
 )
 
 from pravega_wire import PravegaConfig, ScopedStream
@@ -450,13 +452,16 @@ def require_column(schema: StructType, setting: str, column: str, *kinds: type[D
     """
     field = _field(schema, setting, column)
     found = field.dataType
-    if not isinstance(found, kinds):
+    if not isinstance(found, (*kinds, *_BOUNDED) if StringType in kinds else kinds):
         wanted = " or ".join(_NAMES[kind] for kind in kinds)
         raise InvalidArgumentError(
             f"{setting}: column {column!r} has type {found.simpleString()}, not {wanted}"
         )
     return str(field.name)
 
+
+_BOUNDED = (CharType, VarcharType)
+"""The types of strings that a DataFrame has with ``spark.sql.preserveCharVarcharTypeInfo``."""
 
 _NAMES: dict[Any, str] = {
     BinaryType: "binary",
@@ -504,6 +509,7 @@ _JSON_TYPES = (
     DoubleType,
     DecimalType,
     StringType,
+    *_BOUNDED,
     BinaryType,
     DateType,
     TimestampType,
@@ -522,7 +528,7 @@ def _no_json(kind: DataType) -> str | None:
     if isinstance(kind, ArrayType):
         return _no_json(kind.elementType)
     if isinstance(kind, MapType):
-        if not isinstance(kind.keyType, StringType):
+        if not isinstance(kind.keyType, (StringType, *_BOUNDED)):
             return f"a map with keys of type {kind.keyType.simpleString()}"
         return _no_json(kind.valueType)
     return None if isinstance(kind, _JSON_TYPES) else str(kind.simpleString())

@@ -321,6 +321,22 @@ def append(frame: DataFrame, options: dict[str, str], **more: str) -> None:
     frame.write.format("pravega").options(**{**options, **more}).mode("append").save()
 
 
+def test_strings_with_a_length(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str
+) -> None:
+    spark.conf.set("spark.sql.preserveCharVarcharTypeInfo", True)
+    try:
+        frame = frame_of(spark, 0).selectExpr("cast(event as varchar(9)) event", "cast(key as char(9)) key")
+        assert [each.dataType.simpleString() for each in frame.schema] == ["varchar(9)", "char(9)"]
+        append(frame, options)
+        ForeachBatchSink(options["controller"], f"{options['scope']}/{stream}", routing_key_col="key")(
+            frame, 0
+        )
+    finally:
+        spark.conf.unset("spark.sql.preserveCharVarcharTypeInfo")
+    assert sorted(read_all(client, stream)) == sorted(event for event, _ in rows_of(0) * 2)
+
+
 def test_jobs_are_written_whole_and_a_named_one_once(
     spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str, ledger: str
 ) -> None:

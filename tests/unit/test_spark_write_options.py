@@ -166,6 +166,8 @@ def schema(text: str) -> StructType:
         ({"event_time_col": "c"}, "event string, c timestamp", ("event", None, "c")),
         ({"value_format": "json"}, "x integer, routing_key string", (None, "routing_key", None)),
         ({"value_format": "json", "event_col": "x"}, "x double", ("x", None, None)),
+        ({"routing_key_col": "k"}, "event varchar(9), k char(1)", ("event", "k", None)),
+        ({"value_format": "json"}, "x varchar(9), y char(1)", (None, None, None)),
     ],
 )
 def test_columns(
