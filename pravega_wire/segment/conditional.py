@@ -102,7 +102,7 @@ class ConditionalAppender:
         lost = refused = False
         while True:
             try:
-                stored = await self._attempt(payload, expected_offset, number, only_ask=refused)
+                stored = await self._attempt(payload, expected_offset, number, lost=lost, only_ask=refused)
             except ConditionalCheckError:
                 if not lost:
                     return None
@@ -138,13 +138,22 @@ class ConditionalAppender:
         if not (error.retriable or isinstance(error, InvalidEventNumberError)):
             raise error
 
-    async def _attempt(self, payload: bytes, expected_offset: int, number: int, *, only_ask: bool) -> bool:
+    async def _attempt(
+        self, payload: bytes, expected_offset: int, number: int, *, lost: bool, only_ask: bool
+    ) -> bool:
         """Make one attempt; return whether the event is stored.
 
+        :param lost: whether the event was sent before, and the answer did not arrive.
         :param only_ask: do not send the event; ask for the number only.
         """
         self._sent = False
-        if self._flow is None and await self._set_up() >= number:
+        if self._flow is None and (stored := await self._set_up()) >= number:
+            if not lost:
+                raise UnexpectedReplyError(
+                    f"{self.target.name}: the store reports event {stored} of a writer that has sent "
+                    f"{number - 1}",
+                    segment=self.target.name,
+                )
             # The server had stored it before the connection was lost.
             return True
         if only_ask:

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from pravega_wire.errors import ConnectionLostError, PravegaError
+from pravega_wire.errors import ConnectionLostError, PravegaError, UnexpectedReplyError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
@@ -109,4 +109,19 @@ def test_what_was_stored_is_known(script: list[str], outcome: int | None) -> Non
         return await appender.append(b"x", 100)
 
     assert trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0)) == outcome
+    assert store.script == []
+
+
+@pytest.mark.parametrize("script", [["number 1"], ["lost", "number 1"]])
+def test_what_was_not_sent_is_not_stored(script: list[str]) -> None:
+    """A store that says so is wrong, and the caller must not take it for an acknowledgement."""
+    store = Store(*script)
+
+    async def main() -> None:
+        appender = ConditionalAppender(cast("Any", store), SegmentTarget.of(NAME))
+        with pytest.raises(UnexpectedReplyError, match="event 1 of a writer that has sent 0") as found:
+            await appender.append(b"x", 100)
+        assert found.value.segment == NAME
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert store.script == []
