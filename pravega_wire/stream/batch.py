@@ -21,6 +21,7 @@ from pravega_wire.errors import (
     StreamChangingError,
     StreamSealedError,
     UndecidableCutError,
+    UnexpectedReplyError,
 )
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -45,8 +46,7 @@ from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, Segm
 
 __all__ = [
     "check_cut", "check_not_sealed", "check_offsets", "head", "last_segments", "no_successors",
-    "segment_ranges",
-    "segments_of_epochs", "stream_layout", "successors", "tail",
+    "recorded_successors", "segment_ranges", "segments_of_epochs", "stream_layout", "successors", "tail",
 ]  # fmt: skip
 
 _UNKNOWN_ATTEMPTS = 4
@@ -107,6 +107,25 @@ def no_successors(core: ClientCore, stream: ScopedStream, segment_id: int) -> Re
     )
 
 
+async def recorded_successors(core: ClientCore, stream: ScopedStream, segment_id: int) -> Successors:
+    """What the controller has recorded to follow a segment.
+
+    :raises UnexpectedReplyError: that cannot follow it. Who believed it would go in circles, or leave out
+        what follows.
+    """
+    found = await core.controller.get_successors(stream.scope, stream.name, segment_id)
+    for each in found.successors:
+        after = each.segment.segment_id
+        if epoch_of(after) <= epoch_of(segment_id) or segment_id not in each.predecessors:
+            raise UnexpectedReplyError(
+                f"the controller names segment {after} of stream {stream}, which follows "
+                f"{sorted(each.predecessors)}, as a successor of segment {segment_id}",
+                scope=stream.scope,
+                stream=stream.name,
+            )
+    return found
+
+
 async def successors(
     core: ClientCore, stream: ScopedStream, segment_id: int, waiting: Callable[[], None] = lambda: None
 ) -> Successors:
@@ -116,14 +135,15 @@ async def successors(
         segments.
     :raises RetriesExhaustedError: it reported none for the operation timeout, probably because the stream
         was deleted and created again.
+    :raises UnexpectedReplyError: it reported what cannot follow the segment.
     """
     backoff = Backoff(core.stores.operation_timeout)
     while True:
-        following = await core.controller.get_successors(stream.scope, stream.name, segment_id)
+        found = await recorded_successors(core, stream, segment_id)
         # If it has no successors but the stream has active segments, the controller has not finished
         # recording the scale. Only a stream without active segments is sealed.
-        if following.segments or not await core.controller.get_current_segments(stream.scope, stream.name):
-            return following
+        if found.segments or not await core.controller.get_current_segments(stream.scope, stream.name):
+            return found
         waiting()
         if not await backoff.wait():
             raise no_successors(core, stream, segment_id)

@@ -23,7 +23,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer, preparing, total
-from pravega_wire.stream.batch import check_offsets, successors
+from pravega_wire.stream.batch import check_offsets, recorded_successors, successors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event
 from pravega_wire.stream.skipping import report_skipped
@@ -205,10 +205,7 @@ class _Segments:
         known = self._passed.get(segment_id)
         if known is None:
             known = False
-            following = await self._core.controller.get_successors(
-                self._stream.scope, self._stream.name, segment_id
-            )
-            for each in following.segments:
+            for each in (await recorded_successors(self._core, self._stream, segment_id)).segments:
                 if each.segment_id in self._first or await self._is_passed(each.segment_id):
                     known = True
                     break

@@ -238,7 +238,7 @@ class Topology:
         """The successors of a sealed segment; none if the stream was deleted."""
         stream, segment_id = stream_of(segment), segment_id_of(segment)
         try:
-            found = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
+            found = await batch.recorded_successors(self._core, stream, segment_id)
         except StreamNotFoundError:
             return []
         return [

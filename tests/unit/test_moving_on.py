@@ -17,7 +17,13 @@ import pytest
 import trio
 import trio.testing
 
-from pravega_wire.errors import ClosedError, RetriesExhaustedError, SegmentSealedError
+from pravega_wire.controller.types import Successor, Successors
+from pravega_wire.errors import (
+    ClosedError,
+    RetriesExhaustedError,
+    SegmentSealedError,
+    UnexpectedReplyError,
+)
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream import event_writer as event_writer_module
 from pravega_wire.stream import routing as routing_module
@@ -172,6 +178,31 @@ def test_a_slow_controller_is_not_taken_for_the_end_of_the_stream(kind: type[Eve
             ack = await writer.write_event(b"second", "key")
             with pytest.raises(RetriesExhaustedError, match=r"no successors for 20 s"):
                 await ack.wait()
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [EventWriter, ResumableWriter])
+def test_a_segment_that_is_named_as_its_own_successor_ends_what_waits(kind: type[EventWriter]) -> None:
+    world = OneSegment()
+
+    async def main() -> None:
+        async with network(world) as nursery:
+            core = Process(world, nursery, "p").core
+            writer = await writer_of(kind, core)
+            await (await writer.write_event(b"first", "key")).wait()
+            (segment,) = world.current
+            world.split()
+
+            async def circle(*args: object) -> Successors:
+                return Successors((Successor(segment.range, (segment.id,)),))
+
+            core.controller.get_successors = circle
+            ack = await writer.write_event(b"second", "key")
+            for call in (ack.wait, writer.flush):
+                with pytest.raises(UnexpectedReplyError, match="as a successor of segment 1") as caught:
+                    await call()
+                assert (caught.value.scope, caught.value.stream) == ("s", "t")
 
     run(main)
 
