@@ -7,6 +7,7 @@ from typing import Any
 from pravega_wire.errors import (
     AuthenticationError,
     ConditionalCheckError,
+    ConnectionLostError,
     DataLossError,
     InvalidArgumentError,
     InvalidEventNumberError,
@@ -28,7 +29,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.support.secrecy import without_secrets
 
-__all__ = ["beyond_end", "check_passing", "data_read", "error_of", "reading_given_up"]
+__all__ = ["beyond_end", "check_passing", "data_read", "error_of", "no_data", "reading_given_up"]
 
 _TOKEN_EXPIRED = 1
 _ILLEGAL_ARGUMENT = 0
@@ -105,7 +106,7 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
 
 
 def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: str, host: str) -> memoryview:
-    """Return the bytes in the reply to a read; there may be fewer than were requested.
+    """Return the bytes in the reply to a read (not empty); there may be fewer than were requested.
 
     :param reply: the reply of the store.
     :param offset: offset that was requested.
@@ -116,6 +117,7 @@ def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: 
     :raises SegmentError: the store refused the read.
     :raises UnexpectedReplyError: the bytes are from another offset, or it is another reply.
     :raises DataLossError: the segment ends at ``offset``.
+    :raises ConnectionLostError: there are no bytes.
     """
     if not isinstance(reply, c.SegmentRead):
         raise error_of(reply, segment=segment, host=host, doing="reading")
@@ -132,7 +134,19 @@ def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: 
             start_offset=None,
             offset=offset,
         )
+    if not data:
+        raise no_data(offset, segment=segment, host=host)
     return data
+
+
+def no_data(offset: int, *, segment: str, host: str) -> ConnectionLostError:
+    """Return the error for a reply without bytes that is not the end. Asking at once may go on for ever.
+
+    A store that unloads a segment answers so (``docs/protocol/wire.md``, "Tail reads").
+    """
+    return ConnectionLostError(
+        f"{host} has answered a read of {segment} at {offset} without data", segment=segment, host=host
+    )
 
 
 def beyond_end(segment: str, start: int, end: int, length: int) -> InvalidArgumentError:

@@ -9,7 +9,7 @@ import trio
 
 from pravega_wire.errors import PravegaError, UnexpectedReplyError
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.failures import error_of, no_data
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
@@ -123,6 +123,9 @@ class FollowingReader(RangeReader):
                     segment=self.target.name,
                 )
             )
+        elif not reply.data and not reply.end_of_segment:
+            host = self._flow.connection.host if self._flow is not None else "?"
+            self._fail(no_data(offset, segment=self.target.name, host=host))
         else:
             data = memoryview(reply.data)[:length]
             if data:
@@ -144,5 +147,7 @@ class FollowingReader(RangeReader):
         self._arrived.set()
 
     def _ask_ahead(self) -> None:
-        if not self._asked and self._next < self.end and len(self._chunks) < self._ahead.depth:
+        if self._asked or self._failure is not None:
+            return
+        if self._next < self.end and len(self._chunks) < self._ahead.depth:
             self._ask(self._next, min(self.chunk_bytes, self.end - self._next))

@@ -157,12 +157,11 @@ class RangeReader:
         except PravegaError as error:
             self._fail(error)
             return True
-        if data:
-            self.counts.received(len(data))
-            self._chunks[offset] = data
+        self.counts.received(len(data))
+        self._chunks[offset] = data
         if len(data) < length:
             self._ask(offset + len(data), length - len(data))
-        if data and offset == self.offset:
+        if offset == self.offset:
             self._arrived.set()
         return True
 

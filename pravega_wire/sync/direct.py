@@ -358,11 +358,10 @@ class DirectReader:
         data = data_read(
             reply, offset, length, end=self.end, segment=self.target.name, host=reach.connection.host
         )
-        if data:
-            assert isinstance(reply, c.SegmentRead)
-            if offset != self.offset:
-                data = self._buffers.kept(data)
-            self._chunks[offset] = data, self._buffers.room(reply, data)
+        assert isinstance(reply, c.SegmentRead)
+        if offset != self.offset:
+            data = self._buffers.kept(data)
+        self._chunks[offset] = data, self._buffers.room(reply, data)
         if len(data) < length:
             self._ask(reach, offset + len(data), length - len(data))
 

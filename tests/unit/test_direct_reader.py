@@ -430,6 +430,10 @@ TROUBLE: dict[str, Callable[[Peer, c.ReadSegment], object]] = {
         peer.send(c.AuthTokenCheckFailed(asked.offset + 2**40, "", 1)),
         peer.drain(),
     ),
+    "an answer without data": lambda peer, asked: (
+        peer.send(c.SegmentRead(NAME, asked.offset, True, False, b"", asked.request_id)),
+        peer.drain(),
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from pravega_wire.errors import ConnectionLostError, PravegaError, RetriesExhaus
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.following import FollowingReader
+from pravega_wire.segment.reader import RangeReader
 from pravega_wire.segment.store import SegmentStores
 from pravega_wire.transport.limits import Limits
 
@@ -236,8 +237,39 @@ def test_the_end_is_asked_for_again_when_its_bytes_are_taken() -> None:
         assert len(store.requests) == 2
         assert bytes(await reader.receive() or b"") == b"45"
         assert [each.offset for each in store.requests] == [0, 4, 6]
-        # An answer without bytes says nothing, so the bytes are asked for again at once.
-        answer(b"")
-        assert [each.offset for each in store.requests] == [0, 4, 6, 6]
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("kind", [RangeReader, FollowingReader])
+def test_a_store_that_answers_without_bytes_is_asked_less_and_less_often(kind: type[RangeReader]) -> None:
+    """At first at once: so answers a store that unloads a segment."""
+    asked: list[float] = []
+
+    class Empty(Store):
+        received_bytes = 0
+        greeting = 0.0
+
+        def send(self, command: c.ReadSegment) -> None:
+            super().send(command)
+            asked.append(trio.current_time())
+            reply = c.SegmentRead(
+                segment=Store.name, offset=0, at_tail=True, end_of_segment=False, data=b"",
+                request_id=command.request_id,
+            )  # fmt: skip
+            trio.lowlevel.spawn_system_task(answer, reply)
+
+    async def answer(reply: c.Command) -> None:
+        reader.on_reply(reply)
+
+    async def main() -> None:
+        nonlocal reader
+        store = cast("Any", Empty())
+        reader = kind(store, store, 0, 10)
+        with pytest.raises(RetriesExhaustedError, match="without data"):
+            await reader.receive()
+
+    reader: RangeReader
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert asked[0] == asked[1]
+    assert len(asked) < TIMEOUT
