@@ -5,8 +5,10 @@ Not public.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from pravega_wire.controller.types import (
@@ -14,6 +16,7 @@ from pravega_wire.controller.types import (
     ReaderGroupConfiguration,
     SegmentWithRange,
 )
+from pravega_wire.errors import UnexpectedReplyError
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.support.checks import check_uuid, milliseconds
 from pravega_wire.values.naming import (
@@ -40,6 +43,9 @@ __all__ = [
 ACCESS_NONE: Final = pb.StreamInfo.NONE
 ACCESS_READ_WRITE: Final = pb.StreamInfo.READ_WRITE
 NO_TIMESTAMP: Final = -(2**63)
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 
 def scope_info(scope: str) -> pb.ScopeInfo:
@@ -73,7 +79,22 @@ def stream_cut(scope: str, stream: str, cut: Mapping[int, int]) -> pb.StreamCut:
 
 
 def ranges(messages: Any) -> list[SegmentWithRange]:
+    """Return segments and their ranges.
+
+    :raises UnexpectedReplyError: one is not a range.
+    """
+    for each in messages:
+        # Rounding may put the end of the last one beside 1.
+        if not 0 <= each.minKey < each.maxKey < math.inf:
+            segment, of = each.segmentId.segmentId, each.segmentId.streamInfo
+            raise _unexpected(of, f"{each.minKey} to {each.maxKey} as the range of segment {segment}")
     return [SegmentWithRange(each.segmentId.segmentId, each.minKey, each.maxKey) for each in messages]
+
+
+def _unexpected(of: pb.StreamInfo, what: str) -> UnexpectedReplyError:
+    return UnexpectedReplyError(
+        f"stream {of.scope}/{of.stream}: the controller reports {what}", scope=of.scope, stream=of.stream
+    )
 
 
 def txn_message(txn_id: UUID) -> pb.TxnId:
@@ -117,26 +138,47 @@ def stream_config(scope: str, stream: str, configuration: StreamConfiguration) -
 
 
 def stream_configuration(message: pb.StreamConfig) -> StreamConfiguration:
-    scaling = message.scalingPolicy
-    retention = message.retentionPolicy
-    return StreamConfiguration(
-        scaling=ScalingPolicy(
-            ScaleType(scaling.scaleType),
-            scaling.targetRate,
-            scaling.scaleFactor,
-            scaling.minNumSegments,
+    """Return a stream's configuration.
+
+    :raises UnexpectedReplyError: it has a policy that is unknown to this version.
+    """
+    scaling, retention = message.scalingPolicy, message.retentionPolicy
+
+    def kind_of(kind: type[E], number: int) -> E:
+        try:
+            return kind(number)
+        except ValueError:
+            raise _unexpected(message.streamInfo, f"the unknown {kind.__name__} {number}") from None
+
+    return _unchecked(
+        StreamConfiguration,
+        scaling=_unchecked(
+            ScalingPolicy,
+            scale_type=kind_of(ScaleType, scaling.scaleType),
+            target_rate=scaling.targetRate,
+            scale_factor=scaling.scaleFactor,
+            min_segments=scaling.minNumSegments,
         ),
         retention=None
         if retention.retentionType == pb.RetentionPolicy.UNKNOWN
-        else RetentionPolicy(
-            RetentionType(retention.retentionType),
-            retention.retentionParam,
-            retention.retentionMax,
+        else _unchecked(
+            RetentionPolicy,
+            retention_type=kind_of(RetentionType, retention.retentionType),
+            minimum=retention.retentionParam,
+            maximum=retention.retentionMax,
         ),
         tags=frozenset(message.tags.tag),
         timestamp_aggregation_timeout=message.timestampAggregationTimeout / 1000,
         rollover_size_bytes=message.rolloverSizeBytes,
     )
+
+
+def _unchecked(kind: type[T], **values: object) -> T:
+    """Return a value as the server has it. Other clients accept more than this one does from its caller."""
+    made = object.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _check_names(kind: str, scope: str, name: str) -> None:
@@ -198,9 +240,22 @@ def group_config(configuration: ReaderGroupConfiguration) -> pb.ReaderGroupConfi
 
 
 def group_configuration(message: pb.ReaderGroupConfiguration) -> ReaderGroupConfiguration:
+    """Return a reader group's configuration.
+
+    :raises UnexpectedReplyError: its id is not one.
+    """
+
     def cuts(found: Any) -> dict[tuple[str, str], dict[int, int]]:
         return {(each.streamInfo.scope, each.streamInfo.stream): dict(each.cut) for each in found}
 
+    try:
+        group_id = UUID(message.readerGroupId) if message.readerGroupId else UUID(int=0)
+    except ValueError:
+        raise UnexpectedReplyError(
+            f"reader group {message.scope}/{message.readerGroupName}: the controller reports the id "
+            f"{message.readerGroupId!r}, which is none",
+            scope=message.scope,
+        ) from None
     return ReaderGroupConfiguration(
         scope=message.scope,
         name=message.readerGroupName,
@@ -211,5 +266,5 @@ def group_configuration(message: pb.ReaderGroupConfiguration) -> ReaderGroupConf
         max_outstanding_checkpoints=message.maxOutstandingCheckpointRequest,
         retention_type=message.retentionType,
         generation=message.generation,
-        group_id=UUID(message.readerGroupId) if message.readerGroupId else UUID(int=0),
+        group_id=group_id,
     )

@@ -145,7 +145,8 @@ def decode_group_config(data: bytes) -> ReaderGroupConfig:
 
     def first(source: DataReader) -> None:
         found["automatic_checkpoint_interval"] = source.int64() / 1000
-        found["group_refresh_interval"] = source.int64() / 1000
+        # Other clients accept less than 0, which is the same.
+        found["group_refresh_interval"] = max(0, source.int64()) / 1000
         found["starts"] = read_cuts(source)
         found["ends"] = read_cuts(source)
 

@@ -153,6 +153,10 @@ async def last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
     """Ids of the segments in the last epoch of a sealed stream."""
     oldest = await core.controller.get_segments(stream.scope, stream.name)
     between = await core.controller.get_segments_between(stream.scope, stream.name, dict(oldest), {})
+    if not between:
+        raise UnexpectedReplyError(
+            f"the controller reports no segments of stream {stream}", scope=stream.scope, stream=stream.name
+        )
     last_epoch = max(map(epoch_of, between))
     segments = await core.controller.get_epoch_segments(stream.scope, stream.name, last_epoch)
     return [segment.segment_id for segment in segments]
@@ -384,7 +388,7 @@ async def segment_ranges(
             raise
         ranges, skipped = await _ranges_by_layout(core, start_cut, end_cut, on_truncated, error)
     else:
-        ranges, skipped = await _ranges_of(core, start_cut, end_cut, sorted(between), on_truncated)
+        ranges, skipped = await _ranges_of(core, start_cut, end_cut, sorted(set(between)), on_truncated)
     if reader is not None:
         for part in skipped:
             report_skipped(core, stream, part, reader)

@@ -20,6 +20,7 @@ from pravega_wire.errors import (
     ReaderGroupNotFoundError,
     SealedStateError,
     StreamNotFoundError,
+    UnexpectedReplyError,
 )
 from pravega_wire.protocol.formats import decode_watermark
 from pravega_wire.protocol.group_algorithm import (
@@ -130,7 +131,10 @@ def to_controller(group: ScopedStream, config: ReaderGroupConfig) -> ReaderGroup
 
 
 def from_controller(stored: ReaderGroupConfiguration) -> ReaderGroupConfig:
-    """A group's configuration from the controller's form."""
+    """A group's configuration from the controller's form.
+
+    :raises UnexpectedReplyError: no group can have it.
+    """
 
     def cuts(
         given: Mapping[tuple[str, str], Mapping[int, int]],
@@ -141,16 +145,24 @@ def from_controller(stored: ReaderGroupConfiguration) -> ReaderGroupConfig:
             found[stream] = StreamCut(stream, positions) if positions else None
         return found
 
-    return ReaderGroupConfig(
-        cuts(stored.starts),
-        cuts(stored.ends),
-        stored.group_refresh_ms / 1000,
-        stored.automatic_checkpoint_ms / 1000,
-        stored.max_outstanding_checkpoints,
-        RetentionType(stored.retention_type),
-        stored.generation,
-        stored.group_id,
-    )
+    try:
+        return ReaderGroupConfig(
+            cuts(stored.starts),
+            cuts(stored.ends),
+            # Other clients accept less than 0, which is the same.
+            max(0, stored.group_refresh_ms) / 1000,
+            stored.automatic_checkpoint_ms / 1000,
+            stored.max_outstanding_checkpoints,
+            RetentionType(stored.retention_type),
+            stored.generation,
+            stored.group_id,
+        )
+    except ValueError as error:
+        raise UnexpectedReplyError(
+            f"reader group {stored.scope}/{stored.name}: the controller reports a configuration that no "
+            f"group can have: {error}",
+            scope=stored.scope,
+        ) from error
 
 
 async def load_config(core: ClientCore, group: ScopedStream) -> ReaderGroupConfig:

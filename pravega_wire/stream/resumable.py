@@ -29,6 +29,7 @@ from pravega_wire.errors import (
     NoSuchSegmentError,
     PravegaError,
     SegmentSealedError,
+    UnexpectedReplyError,
     WriterHistoryLostError,
 )
 from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, Place, settle, too_large
@@ -117,6 +118,13 @@ async def _stored(
         oldest = dict.fromkeys(since, 0)
     ids = await controller.get_segments_between(stream.scope, stream.name, oldest, {})
     segments = await segments_of_epochs(core, stream, sorted(set(map(epoch_of, ids))))
+    if not ids or not segments.keys() >= set(ids):
+        raise UnexpectedReplyError(
+            f"the controller reports the segments {sorted(ids)} of stream {stream}, and no key ranges of "
+            f"{sorted(set(ids) - segments.keys())}",
+            scope=stream.scope,
+            stream=stream.name,
+        )
 
     async def number(segment_id: int) -> int:
         target = core.target(stream, segment_id, Access.WRITE)
@@ -473,7 +481,7 @@ class ResumableWriter(EventWriter[Value]):
         last = self.next_event_number - 1
         for route in self._routes:
             known = route.appender.appends.last_stored_number
-            if known is None or last <= max(known, *self._stored.between(route.low, route.high)):
+            if known is None or last <= max({known, *self._stored.between(route.low, route.high)}):
                 continue
             try:
                 await SegmentMetadata(self._core.stores, route.appender.target).compare_and_set_attribute(

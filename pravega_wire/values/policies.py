@@ -168,6 +168,8 @@ class RetentionPolicy:
 class StreamConfiguration:
     """The configuration of a stream.
 
+    Other clients accept more than this class does. What a server has is returned as it is.
+
     Example::
 
         await client.create_stream(

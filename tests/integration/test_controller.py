@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 from pravega_wire import PravegaConfig, ScopedStream, open_client
 from pravega_wire.controller import client as controller_module
 from pravega_wire.controller.client import ControllerClient, open_controller
+from pravega_wire.controller.mapping import stream_config
 from pravega_wire.controller.tokens import expiry_of
 from pravega_wire.controller.types import (
     Access,
@@ -310,6 +311,38 @@ def test_more_streams_than_a_page(config: PravegaConfig) -> None:
         assert sorted(listed) == sorted(names | {f"_MARK{name}" for name in names})
         # These are in pages by the hashes of their names.
         assert sorted(await all_of(controller.list_streams_for_tag(scope, "t"))) == sorted(names)
+
+    run(config, body)
+
+
+def test_what_other_clients_accept_is_visible(config: PravegaConfig) -> None:
+    """Their builders refuse none of this, and the controller takes it."""
+
+    async def body(controller: ControllerClient, scope: str) -> None:
+        created = {
+            "empty": of_size(0, 2**63 - 1),
+            "crossed": of_size(100, 50),
+            "early": pb.StreamConfig(timestampAggregationTimeout=-1),
+            "tagged": pb.StreamConfig(tags=pb.Tags(tag=[""])),
+        }
+        for name, change in created.items():
+            request = stream_config(scope, name, TWO)
+            request.MergeFrom(change)
+            reply = await controller._channels.call("createStream", request, pb.CreateStreamStatus, name)
+            assert reply.status == pb.CreateStreamStatus.SUCCESS
+        found = {name: await controller.get_stream_configuration(scope, name) for name in created}
+        for each in found.values():
+            assert each.scaling == TWO.scaling
+        empty, crossed = found["empty"].retention, found["crossed"].retention
+        assert empty is not None
+        assert crossed is not None
+        assert (empty.minimum, crossed.minimum, crossed.maximum) == (0, 100, 50)
+        assert found["early"].timestamp_aggregation_timeout == -0.001
+        assert found["tagged"].tags == {""}
+
+    def of_size(minimum: int, maximum: int) -> pb.StreamConfig:
+        policy = pb.RetentionPolicy(retentionType="SIZE", retentionParam=minimum, retentionMax=maximum)
+        return pb.StreamConfig(retentionPolicy=policy)
 
     run(config, body)
 

@@ -457,3 +457,10 @@ def test_configurations_are_values() -> None:
     assert config.streams == (ORDERS,)
     with pytest.raises(TypeError):
         config.starts[ORDERS] = cut  # type: ignore[index]  # read-only
+
+
+def test_a_group_that_is_to_be_fetched_in_less_than_no_time_can_be_read() -> None:
+    """Java creates one."""
+    config = ReaderGroupConfig.of("s/t")
+    object.__setattr__(config, "group_refresh_interval", -0.005)
+    assert g.decode_group_config(g.encode_group_config(config)).group_refresh_interval == 0
