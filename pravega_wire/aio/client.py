@@ -2190,7 +2190,10 @@ class RevisionedStream(RevisionedStreamBase[T]):
         return await self._write_unconditionally(value)
 
     async def mark(self) -> Revision | None:
-        """Return the mark, or None if none is set."""
+        """Return the mark, or None if none is set.
+
+        :raises CorruptedStateError: the mark is no revision.
+        """
         return await self._call(self._twin.mark)
 
     async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:

@@ -22,7 +22,6 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     UnexpectedReplyError,
 )
-from pravega_wire.protocol.formats import decode_watermark
 from pravega_wire.protocol.group_algorithm import (
     Action,
     Announce,
@@ -64,7 +63,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.revisioned import RevisionedStream, only_segment
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
-from pravega_wire.stream.watermarks import mark_stream
+from pravega_wire.stream.watermarks import MARKS, mark_stream
 from pravega_wire.support.checks import milliseconds
 from pravega_wire.values.groups import (
     OnlineReader,
@@ -292,7 +291,7 @@ class StreamWatermarks:
     def __init__(self, core: ClientCore, stream: ScopedStream) -> None:
         self.stream = stream
         self._core = core
-        self._marks: RevisionedStream[bytes] | None = None
+        self._marks: RevisionedStream[Watermark] | None = None
         self._read_to: Revision | None = None
         self._waiting: list[Watermark] = []
         self._window = WatermarkWindow()
@@ -320,15 +319,15 @@ class StreamWatermarks:
 
     async def _read_more(self) -> bool:
         if self._marks is None:
-            self._marks = await RevisionedStream.open(self._core, mark_stream(self.stream), BytesSerializer())
+            self._marks = await RevisionedStream.open(self._core, mark_stream(self.stream), MARKS)
         if self._read_to is None:
             self._read_to = await self._marks.oldest_revision()
         found = []
         read_to = self._read_to
         reader = await self._marks.read_from(read_to)
         try:
-            async for revision, payload in reader:
-                found.append(decode_watermark(payload))
+            async for revision, mark in reader:
+                found.append(mark)
                 read_to = revision
         finally:
             await reader.aclose()

@@ -12,8 +12,10 @@ from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
+    CorruptedStateError,
     DataLossError,
     DecodeError,
+    IncompatibleVersionError,
     InvalidArgumentError,
     PravegaError,
     SealedStateError,
@@ -229,10 +231,21 @@ class RevisionedStream(Generic[T]):
 
     @limited("reading the mark of {self.stream}")
     async def mark(self) -> Revision | None:
-        """Return the mark, or None if none is set."""
+        """Return the mark, or None if none is set.
+
+        :raises CorruptedStateError: the mark is no revision.
+        """
         with self._waiters.waiting():
             value = await self._metadata.attribute(MARK_ATTRIBUTE)
-        return None if value == NULL_ATTRIBUTE else self._revision(value)
+        if value == NULL_ATTRIBUTE:
+            return None
+        if value < 0:
+            raise CorruptedStateError(
+                f"the mark of stream {self.stream} is at offset {value}, which no revision has",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            )
+        return self._revision(value)
 
     @limited("setting the mark of {self.stream}")
     async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
@@ -332,7 +345,7 @@ async def read_news(log: RevisionedStream[T], revision: Revision) -> list[tuple[
 def _value_of(revision: Revision, payload: bytes, serializer: Serializer[T]) -> T:
     try:
         return serializer.deserialize(payload)
-    except DecodeError as error:
+    except (DecodeError, IncompatibleVersionError) as error:
         segment = revision.segment
         placed(error, f"the value before offset {revision.offset} of segment {segment}", segment=segment)
         raise

@@ -16,7 +16,10 @@ from pravega_wire.errors import (
     DataLossError,
     DecodeError,
     EncodeError,
+    IncompatibleVersionError,
     InvalidArgumentError,
+    PravegaError,
+    placed,
 )
 from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
@@ -304,15 +307,8 @@ class StateSynchronizer(Generic[S, I, U]):
             for revision, payload in records:
                 try:
                     known = self._after_record(known, payload, revision)
-                except DecodeError as error:
-                    failures.append(
-                        CorruptedStateError(
-                            f"stream {self.stream}, record before offset {revision.offset}: {error.message}",
-                            scope=self.stream.scope,
-                            stream=self.stream.name,
-                        )
-                    )
-                    failures[0].__cause__ = error
+                except (DecodeError, IncompatibleVersionError, CorruptedStateError) as error:
+                    failures.append(self._corrupted(error, revision))
                     break
                 except Exception as error:
                     failures.append(error)
@@ -323,6 +319,17 @@ class StateSynchronizer(Generic[S, I, U]):
         await self._advance(after)
         if failures:
             raise failures[0]
+
+    def _corrupted(self, error: PravegaError, revision: Revision) -> CorruptedStateError:
+        """The error for a record that no program should have written, which says where it is."""
+        where = f"stream {self.stream}, record before offset {revision.offset}"
+        scope, stream = self.stream.scope, self.stream.name
+        if isinstance(error, CorruptedStateError):
+            placed(error, where, scope=scope, stream=stream)
+            return error
+        found = CorruptedStateError(f"{where}: {error.message}", scope=scope, stream=stream)
+        found.__cause__ = error
+        return found
 
     async def _advance(self, step: Callable[[_Known[S]], _Known[S]]) -> None:
         """Change the state by a function of it, which runs where the user's functions run."""

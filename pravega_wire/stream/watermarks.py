@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError, StreamNotFoundError
-from pravega_wire.protocol.formats import decode_watermark
-from pravega_wire.serializers import BytesSerializer
+from pravega_wire.protocol.formats import decode_watermark, encode_watermark
+from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.stream.batch import head, stream_layout
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.values.positions import Watermark
 from pravega_wire.values.types import ScopedStream, StreamCut
 
-__all__ = ["cut_at", "mark_stream", "place_before", "watermarks"]
+__all__ = ["MARKS", "cut_at", "mark_stream", "place_before", "watermarks"]
+
+MARKS: Final = FunctionSerializer(encode_watermark, decode_watermark)
+"""The serializer of a mark stream."""
 
 _BEGINNING = datetime.fromtimestamp(0, UTC)
 
@@ -30,7 +34,7 @@ def mark_stream(stream: ScopedStream) -> ScopedStream:
 async def watermarks(core: ClientCore, stream: ScopedStream) -> list[Watermark]:
     """See :meth:`PravegaClient.watermarks`."""
     try:
-        marks = await RevisionedStream.open(core, mark_stream(stream), BytesSerializer())
+        marks = await RevisionedStream.open(core, mark_stream(stream), MARKS)
     except StreamNotFoundError as error:
         raise StreamNotFoundError(
             f"stream {stream} does not exist", scope=stream.scope, stream=stream.name
@@ -38,7 +42,7 @@ async def watermarks(core: ClientCore, stream: ScopedStream) -> list[Watermark]:
     try:
         reader = await marks.read_from(await marks.oldest_revision())
         try:
-            return [decode_watermark(payload) async for _, payload in reader]
+            return [mark async for _, mark in reader]
         finally:
             await reader.aclose()
     except NoSuchSegmentError as error:

@@ -2432,6 +2432,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """Return the mark, or None if none is set.
 
         :param timeout: the longest time that this call may take, in seconds.
+        :raises CorruptedStateError: the mark is no revision.
         """
         return self._call(timeout, self._twin.mark)
 

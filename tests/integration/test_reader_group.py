@@ -7,7 +7,7 @@ import math
 import random
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count, islice
 from time import monotonic
@@ -55,8 +55,10 @@ from pravega_wire.errors import (
     ReinitializationRequiredError,
     ScopeNotFoundError,
     StreamNotFoundError,
+    TruncatedInputError,
 )
 from pravega_wire.protocol import group_algorithm
+from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_algorithm import Change
 from pravega_wire.protocol.group_state import (
     AddReader,
@@ -68,6 +70,7 @@ from pravega_wire.protocol.group_state import (
 from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.stream import reader_group
+from pravega_wire.stream.byte_stream import ByteStreamWriter
 from pravega_wire.stream.group_link import GroupLink, initial_state, to_controller
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateSynchronizer
@@ -1256,6 +1259,28 @@ async def test_release_follows_what_another_program_has_set(config: PravegaConfi
             await other.delete_reader_group(group.name)
             with pytest.raises(ReaderGroupNotFoundError, match="deleted"):
                 await group.update_retention_stream_cut(await client.tail("s"))
+
+
+async def test_watermarks_that_are_none_are_named(config: PravegaConfig) -> None:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(open_client(config))
+        await client.create_stream("s", 1)
+        group = await stack.enter_async_context(group_of(client, "s"))
+        reader = await stack.enter_async_context(group.reader("r"))
+        async with client.event_writer("s") as events:
+            await events.write_event(b"x")
+        await take(reader, 1)
+        marks = ScopedStream(config.scope or "", "_MARKs")
+        async with ByteStreamWriter(core_of(client), marks) as writer:
+            await writer.write(frame_event(b""))
+        for call in (
+            lambda: client.watermarks("s"),
+            lambda: client.cut_at("s", 5),
+            lambda: reader.time_window("s"),
+        ):
+            with pytest.raises(TruncatedInputError, match=r"offset 8 of segment .*/_MARKs/0") as caught:
+                await call()
+            assert caught.value.segment == f"{marks}/0.#epoch.0"
 
 
 async def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:

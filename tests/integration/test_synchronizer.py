@@ -21,6 +21,7 @@ from pravega_wire import (
     PravegaConfig,
     Revision,
     RevisionedStream,
+    ScopedStream,
     StateFormat,
     StateSynchronizer,
     VersionedSerializer,
@@ -28,10 +29,13 @@ from pravega_wire import (
     open_client,
 )
 from pravega_wire import sync as blocking
+from pravega_wire.controller.types import Access
 from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, EncodeError, InvalidArgumentError
 from pravega_wire.protocol.state_records import UpdateRecord
+from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Serializer
-from pravega_wire.stream.revisioned import read_news
+from pravega_wire.stream.revisioned import MARK_ATTRIBUTE, read_news
+from tests.inside import core_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -492,6 +496,43 @@ async def test_a_sealed_stream_and_rubbish_are_named(config: PravegaConfig) -> N
             await writer.write_event(b"\0\0\0\7nothing that belongs here")
         with pytest.raises(CorruptedStateError, match=r"rubbish.*kind 1 or 2"):
             await (await client.state_synchronizer("rubbish", COUNTER)).fetch_updates()
+
+
+async def test_what_no_program_writes_is_named_with_its_place(config: PravegaConfig) -> None:
+    """A record of a newer version, updates that cannot be applied, and a mark that is nowhere."""
+
+    def refuse(state: Counter, update: Update) -> Counter:
+        raise CorruptedStateError("joined twice")
+
+    of_newer = UpdateRecord([bytes([0, 77, 0, 0])]).encode()
+    wrong = UpdateRecord([COUNTER.update_serializer.serialize(Add(1))]).encode()
+    refusing = StateFormat(COUNTER.serializer, COUNTER.updates, refuse)
+    async with open_client(config) as client:
+        for name, record, message in (("newer", of_newer, "type id 77"), ("wrong", wrong, "joined twice")):
+            await client.create_stream(name, 1)
+            shared = await client.state_synchronizer(name, refusing)
+            await shared.initialize(Counter(0))
+            async with client.revisioned_stream(name) as log:
+                after = await log.write_unconditionally(record)
+            with pytest.raises(
+                CorruptedStateError, match=f"{name}, record before offset {after.offset}: .*{message}"
+            ) as caught:
+                await shared.fetch_updates()
+            assert (caught.value.scope, caught.value.stream) == (config.scope, name)
+
+        await client.create_stream("marked", 1)
+        shared = await client.state_synchronizer("marked", COUNTER)
+        await shared.initialize(Counter(0))
+        core = core_of(client)
+        segment = core.target(ScopedStream(config.scope or "", "marked"), 0, Access.READ_WRITE)
+        metadata = SegmentMetadata(core.stores, segment)
+        assert await metadata.compare_and_set_attribute(MARK_ATTRIBUTE, NULL_ATTRIBUTE, -7)
+        async with client.revisioned_stream("marked") as log:
+            other = await client.state_synchronizer("marked", COUNTER)
+            for call in (log.mark, other.fetch_updates):
+                with pytest.raises(CorruptedStateError, match="marked is at offset -7") as caught:
+                    await call()
+                assert (caught.value.scope, caught.value.stream) == (config.scope, "marked")
 
 
 async def test_many_writers_of_one_client_take_turns(
