@@ -430,9 +430,7 @@ class GrpcConnection:
                 text=f"the reply has a wrong length: {len(received)} bytes were received",
             )
         elif received[0] != 0:
-            self._finish(
-                call, StatusCode.UNIMPLEMENTED, text="the reply is compressed, which was not requested"
-            )
+            self._finish(call, StatusCode.INTERNAL, text="the reply is compressed, which was not requested")
         else:
             self._finish(call, StatusCode.OK, message=bytes(received[_PREFIX_BYTES:]))
 

@@ -619,10 +619,13 @@ def pair() -> tuple[GrpcConnection, h2.connection.H2Connection]:
 
 
 def answer(
-    server: h2.connection.H2Connection, stream_id: int, *trailers: tuple[str | bytes, str | bytes]
+    server: h2.connection.H2Connection,
+    stream_id: int,
+    *trailers: tuple[str | bytes, str | bytes],
+    message: bytes = bytes(5),
 ) -> bytes:
     server.send_headers(stream_id, [(":status", "200")])
-    server.send_data(stream_id, bytes(5))
+    server.send_data(stream_id, message)
     server.send_headers(stream_id, trailers or [("grpc-status", "0")], end_stream=True)
     data: bytes = server.data_to_send()
     return data
@@ -668,6 +671,17 @@ def test_headers_may_hold_any_bytes() -> None:
     trailers = [(b"grpc-status", b"7"), (b"grpc-message", b"acc\xe8s refus%C3%A9"), (b"x-bin", b"\xff\xfe")]
     [result] = connection.receive_data(answer(server, 1, *trailers))
     assert (result.code, result.text) == (StatusCode.PERMISSION_DENIED, "acc\ufffds refus\xe9")
+
+
+def test_a_compressed_reply_is_not_that_of_an_old_server() -> None:
+    """UNIMPLEMENTED would say that the controller does not have the call."""
+    connection, server = pair()
+    connection.start_call(ECHO, b"")
+    server.receive_data(connection.data_to_send())
+    [result] = connection.receive_data(answer(server, 1, message=b"\1" + bytes(4)))
+    assert (result.code, result.text) == (
+        StatusCode.INTERNAL, "the reply is compressed, which was not requested"
+    )  # fmt: skip
 
 
 def test_a_peer_that_takes_no_answers_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
