@@ -74,6 +74,7 @@ from pravega_wire.errors import (
     RetriesExhaustedError,
     ScaleConflictError,
     StreamSealedError,
+    UnexpectedReplyError,
 )
 from pravega_wire.grpc.status import StatusCode
 from pravega_wire.metrics import Counters
@@ -190,6 +191,12 @@ class ControllerClient:
                 return
             for name in found:
                 yield name
+            if reply.continuationToken == token:
+                raise UnexpectedReplyError(
+                    f"listing {about}: the controller answered {rpc} with the token that it was sent, so the "
+                    "list would not end",
+                    scope=scope,
+                )
             token = reply.continuationToken
 
     async def _ask(

@@ -49,6 +49,7 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     StreamNotSealedError,
     StreamSealedError,
+    UnexpectedReplyError,
 )
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaCluster, PravegaServer, standalone
@@ -818,6 +819,27 @@ def test_every_listing_goes_on_until_a_page_is_empty(
     finally:
         paging.server.stop(None).wait(30)
     assert paging.tokens == ["", "page-1", "page-2", "page-3"]
+
+
+def test_a_list_that_would_not_end_is_refused() -> None:
+    paging = PagingServer(
+        lambda names, token: pb.ScopesResponse(
+            scopes=["a"], continuationToken=pb.ContinuationToken(token="page-1")
+        )
+    )
+
+    async def main() -> None:
+        async with controller_of(
+            PravegaConfig(controller_uri=f"tcp://127.0.0.1:{paging.port}")
+        ) as controller:
+            with pytest.raises(UnexpectedReplyError, match=r"all scopes.* would not end"):
+                await all_of(controller.list_scopes())
+
+    try:
+        trio.run(main)
+    finally:
+        paging.server.stop(None).wait(30)
+    assert paging.tokens == ["", "page-1"]
 
 
 # --- refusals -------------------------------------------------------------------------------------
