@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from threading import get_ident
 from typing import Final, TypeVar
 
 import trio
@@ -35,6 +36,7 @@ from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
 from pravega_wire.metrics import Counters
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.support.environment import environment
+from pravega_wire.support.nurseries import check_run
 from pravega_wire.support.secrecy import secrets_of, without_secrets
 from pravega_wire.transport.diagnosis import who_is_silent
 from pravega_wire.transport.grpc_channel import GrpcChannel
@@ -293,6 +295,7 @@ class _Connections:
         self._configured = tuple(endpoints)
         self.endpoints = tuple(endpoints)
         self.closed = False
+        self._thread = get_ident()
 
     @property
     def heard(self) -> bool:
@@ -312,7 +315,11 @@ class _Connections:
             self._index = endpoints.index(current) if current in endpoints else 0
 
     async def get(self) -> GrpcChannel:
-        """Return a usable channel; try each address once."""
+        """Return a usable channel; try each address once.
+
+        :raises InvalidArgumentError: this is not the trio run that opened the client.
+        """
+        check_run(self._thread)
         if self._current is not None and self._current.usable:
             return self._current
         async with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, Final
 from uuid import UUID
 
@@ -37,6 +38,7 @@ from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
+from pravega_wire.support.nurseries import check_run
 from pravega_wire.transport.connection import Flow
 
 __all__ = ["Ack", "AppenderOwner", "SegmentAppender", "flush"]
@@ -57,11 +59,12 @@ class Ack(Promise):
             await ack
     """
 
-    __slots__ = ("_event",)
+    __slots__ = ("_event", "_thread")
 
     def __init__(self, pending: int = 1) -> None:
         super().__init__(pending)
         self._event: trio.Event | None = None
+        self._thread = get_ident()
 
     def __repr__(self) -> str:
         if self._error is not None:
@@ -79,6 +82,7 @@ class Ack(Promise):
             error says so.
         """
         if self._pending > 0:
+            check_run(self._thread)
             if self._event is None:
                 self._event = trio.Event()
             await self._event.wait()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import trio
 
 from pravega_wire.errors import ClosedError, ConcurrentUseError, PravegaError
+from pravega_wire.support.nurseries import check_run
 
 __all__ = ["OneAtATime", "Waiters", "state_of"]
 
@@ -51,13 +52,15 @@ class Waiters:
     :class:`ClosedError` at once, and so do tasks that begin to wait later.
 
     :param message: text of the error.
+    :param thread: the thread of the client's trio run, if tasks of other runs may get the handle.
     :ivar closed: whether the handle was closed.
     """
 
-    __slots__ = ("_message", "_scopes", "closed")
+    __slots__ = ("_message", "_scopes", "_thread", "closed")
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, thread: int | None = None) -> None:
         self._message = message
+        self._thread = thread
         self._scopes: dict[trio.CancelScope, None] = {}
         self.closed = False
 
@@ -65,9 +68,15 @@ class Waiters:
         """Check that the handle is open.
 
         :raises ClosedError: it is closed.
+        :raises InvalidArgumentError: the client belongs to another trio run.
         """
+        self._check_run()
         if self.closed:
             raise ClosedError(self._message)
+
+    def _check_run(self) -> None:
+        if self._thread is not None:
+            check_run(self._thread)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -87,7 +96,11 @@ class Waiters:
             self.check()
 
     def close(self) -> None:
-        """Close the handle, and end the waiting of all tasks."""
+        """Close the handle, and end the waiting of all tasks.
+
+        :raises InvalidArgumentError: the client belongs to another trio run.
+        """
+        self._check_run()
         self.closed = True
         for scope in self._scopes:
             scope.cancel()

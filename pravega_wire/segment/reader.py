@@ -132,7 +132,7 @@ class RangeReader:
         self._failure: PravegaError | None = None
         self._arrived = trio.Event()
         self._backoff = Backoff(stores.operation_timeout)
-        self._waiters = Waiters(f"the reader of {target.name} is closed")
+        self._waiters = Waiters(f"the reader of {target.name} is closed", stores.thread)
         self._alone = OneAtATime(f"another call is receiving from the reader of {target.name}")
         self._token = ""
         # How long an answer may take, seconds; None if the store may have to wait for data first.

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Protocol, TypeVar
 
 import trio
@@ -23,6 +24,7 @@ from pravega_wire.errors import (
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
+from pravega_wire.support.nurseries import check_run
 from pravega_wire.support.trouble import Trouble
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import Limits, limit, note_failure
@@ -234,6 +236,7 @@ class SegmentStores:
     :param operation_timeout: seconds that an operation may take with all its attempts.
     :param counters: where reads and writes are counted.
     :ivar limits: the shorter limits that follow from ``operation_timeout``.
+    :ivar thread: the thread of the client's trio run.
     """
 
     def __init__(
@@ -249,12 +252,17 @@ class SegmentStores:
         self.operation_timeout = operation_timeout
         self.limits = Limits.of(operation_timeout)
         self._locate = locate
+        self.thread = get_ident()
         self._endpoints: OrderedDict[tuple[str, str, int], tuple[Endpoint, float]] = OrderedDict()
 
     # --- where a segment lives ------------------------------------------------------------------
 
     async def endpoint(self, target: SegmentTarget) -> Endpoint:
-        """Return the ``(host, port)`` of the store that serves the segment; it is cached for 20 s."""
+        """Return the ``(host, port)`` of the store that serves the segment; it is cached for 20 s.
+
+        :raises InvalidArgumentError: this is not the trio run that opened the client.
+        """
+        check_run(self.thread)
         key = (target.scope, target.stream, target.segment_id)
         cached = self._endpoints.get(key)
         if cached is not None and trio.current_time() - cached[1] < _CACHE_SECONDS:

@@ -168,7 +168,8 @@ def open_client(
     :param observer: called with an object for each thing that happens in the client; see
         :mod:`pravega_wire.metrics`.
     :raises InvalidArgumentError: the configuration is invalid.
-    :raises InvalidArgumentError: called outside trio, for example in an asyncio program.
+    :raises InvalidArgumentError: called outside trio, for example in an asyncio program. The client and its
+        objects raise it in any other trio run than this.
     """
     return _Entrance(_opened(config, scope, credentials, address_map, observer))
 

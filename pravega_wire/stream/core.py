@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -15,6 +16,7 @@ from pravega_wire.errors import ClosedError
 from pravega_wire.metrics import Counters
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
+from pravega_wire.support.nurseries import check_run
 from pravega_wire.transport.limits import Leaving
 from pravega_wire.values.config import PravegaConfig
 from pravega_wire.values.naming import segment_name
@@ -33,6 +35,8 @@ class ClientCore:
     tokens: TokenCache
     nursery: trio.Nursery
     closed: bool = field(default=False)
+    thread: int = field(default_factory=get_ident)
+    """The thread of the trio run that opened the client."""
     turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
     group_states: WeakValueDictionary[ScopedStream, Any] = field(default_factory=WeakValueDictionary)
     """The states of reader groups that are open; see :mod:`pravega_wire.stream.group_link`."""
@@ -56,6 +60,15 @@ class ClientCore:
         """
         if self.closed:
             raise ClosedError("the client is closed")
+
+    def check_run(self) -> None:
+        """Check that this is the trio run that opened the client.
+
+        Only what runs there may ask: the facades make objects in other threads.
+
+        :raises InvalidArgumentError: it is not.
+        """
+        check_run(self.thread)
 
     def turn(self, stream: ScopedStream) -> trio.Lock:
         """The lock that conditional writers of a stream take when they get in each other's way."""

@@ -375,6 +375,7 @@ class EventReader(Generic[T]):
     ) -> None:
         if not self._entered or self._link is None:
             raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} was not entered")
+        self._core.check_run()
         leaving: PravegaError | None = None
         try:
             given_back = error is not None and self._leave_at is None
@@ -415,6 +416,7 @@ class EventReader(Generic[T]):
         """Leave the group; this raises no cancellation. Afterwards it has left, unless there was no time."""
         if position is not None:
             check_type("position", position, Position)
+        self._core.check_run()
         link = self._link
         if self._left or link is None:
             return
@@ -654,6 +656,7 @@ class EventReader(Generic[T]):
         """
         if timeout is not None:
             check_seconds("timeout", timeout, zero=True, infinite=True)
+        self._core.check_run()
         reached = self._reached
         if self._reading or (reached is not None and reached.being_told):
             who = "another call is reading" if self._reading else "on_checkpoint or another call is reading"

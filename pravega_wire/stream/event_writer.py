@@ -325,6 +325,7 @@ class EventWriter(RoutedWriter[Value]):
 
         :raises PravegaError: the flush failed.
         """
+        self._core.check_run()
         try:
             if self._error is None and self._opened:
                 with self._core.leaving.noted():
@@ -353,6 +354,7 @@ class EventWriter(RoutedWriter[Value]):
         if kind is None:
             await self.aclose()
         else:
+            self._core.check_run()
             self._noting.cancel()
             self._stop()
             await trio.lowlevel.checkpoint()

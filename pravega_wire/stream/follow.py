@@ -416,6 +416,7 @@ class StreamFollower(Generic[T]):
     # --- the work of a call ---------------------------------------------------------------------
 
     async def _begin(self) -> _Segments:
+        self._core.check_run()
         self._check_open()
         segments = self._segments
         if segments is None:
@@ -520,6 +521,7 @@ class StreamFollower(Generic[T]):
         await trio.lowlevel.checkpoint()
 
     async def _end(self) -> None:
+        self._core.check_run()
         self._closed = True
         self._rows = iter(())
         segments = self._segments

@@ -111,7 +111,7 @@ class InOrder:
         self._find = find
         self._left: Iterator[SegmentRange] | None = None
         self._current: EventRangeReader | None = None
-        self._waiters = Waiters(_CLOSED)
+        self._waiters = Waiters(_CLOSED, core.thread)
 
     @property
     def state(self) -> str:
@@ -196,6 +196,7 @@ class Together:
 
     async def next_batch(self) -> EventBatch | None:
         """See :meth:`RangesReader.next_batch`. After an error every further call raises the same error."""
+        self._core.check_run()
         self._check_open()
         if self._token is None:
             self._core.check_open()
@@ -219,6 +220,7 @@ class Together:
 
     async def end(self) -> None:
         """Release the connections; without a checkpoint."""
+        self._core.check_run()
         self._closed = True
         self._scope.cancel()
         if self._token is not None:

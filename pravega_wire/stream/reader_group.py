@@ -305,7 +305,7 @@ class ReaderGroup:
     def __init__(self, link: GroupLink) -> None:
         self._link = link
         self._core = link.core
-        self._waiters = Waiters(f"reader group {link.group} is closed")
+        self._waiters = Waiters(f"reader group {link.group} is closed", link.core.thread)
 
     def __repr__(self) -> str:
         state = "closed" if self._waiters.closed else f"open, {self._link.reader_count} readers"

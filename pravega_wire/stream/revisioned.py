@@ -81,7 +81,8 @@ class RevisionedStream(Generic[T]):
         self._metadata = SegmentMetadata(core.stores, self._target)
         self._appender = ConditionalAppender(core.stores, self._target)
         self._waiters = Waiters(
-            f"revisioned stream {stream} is closed; a value that was being written may be stored"
+            f"revisioned stream {stream} is closed; a value that was being written may be stored",
+            core.thread,
         )
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice, pairwise
 from struct import Struct
+from threading import get_ident
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
@@ -55,6 +56,7 @@ from pravega_wire.support.checks import (
     shown,
 )
 from pravega_wire.support.environment import environment
+from pravega_wire.support.nurseries import check_run
 from pravega_wire.values.hashing import routing_key_position
 
 __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
@@ -306,6 +308,7 @@ class RoutedWriter(Generic[Value]):
         self._limit = max_outstanding_bytes
         self._headers = _Headers()
         self._position_of = checked_partitioner(partitioner, name)
+        self._thread: int | None = None
         self._routes: list[Route] = []
         self._highs: list[float] = []
         self._only: SegmentAppender | None = None
@@ -322,6 +325,8 @@ class RoutedWriter(Generic[Value]):
     # --- routes ---------------------------------------------------------------------------------
 
     def _set_routes(self, routes: Sequence[Route]) -> None:
+        # Here, because a facade makes the writer in another thread.
+        self._thread = get_ident()
         self._routes = sorted(routes, key=lambda route: route.high)
         self._highs = [route.high for route in self._routes]
         if self._highs:
@@ -358,7 +363,12 @@ class RoutedWriter(Generic[Value]):
 
     # --- writing --------------------------------------------------------------------------------
 
+    def _check_run(self) -> None:
+        if self._thread is not None:
+            check_run(self._thread)
+
     def _check(self) -> None:
+        self._check_run()
         if self._error is not None:
             raise self._error
 
@@ -395,16 +405,21 @@ class RoutedWriter(Generic[Value]):
         block = appends.open
         if block.size + size > BLOCK_BYTES:
             block = appends.room(size)
+        filled = block.size + size
+        is_due = filled >= appends.due_at
+        if is_due:
+            # Not for each event: the others only gather.
+            self._check_run()
         # Block.put() inlined: calling it for each event takes up to a third more processor time.
         block.parts += (header, event)  # type: ignore[arg-type]
         block.places.append(routing_key)
-        block.size += size
+        block.size = filled
         block.count += 1
         self.events_written += 1
         self.bytes_written += length
         self._outstanding += size
         self._since_yield += size
-        if block.size >= appends.due_at:
+        if is_due:
             appender.pump()
         if self._outstanding > self._limit:
             await self._wait_for_room()
@@ -678,6 +693,7 @@ class RoutedWriter(Generic[Value]):
         return first
 
     async def _wait_for_room(self) -> None:
+        self._check_run()
         while self._outstanding > self._limit and self._error is None:
             if self._room.is_set():
                 self._room = trio.Event()
@@ -769,6 +785,7 @@ class RoutedWriter(Generic[Value]):
 
     def _stop(self) -> None:
         """Close without waiting. Unacknowledged events fail."""
+        self._check_run()
         self._fail(ClosedError(f"the writer of {self._name} is closed"))
         self._counts.end()
 

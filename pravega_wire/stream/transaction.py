@@ -342,6 +342,7 @@ class Transaction(Generic[Value]):
     # --- the end --------------------------------------------------------------------------------
 
     def _finish(self) -> None:
+        self._core.check_run()
         if self._writer is not None:
             if self._open:
                 # Whether events that are not acknowledged by now are in the transaction is not known.

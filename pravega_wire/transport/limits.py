@@ -327,6 +327,7 @@ def limited(
         @wraps(method)
         async def bounded(*args: P.args, **kwargs: P.kwargs) -> T:
             owner: Any = args[0]
+            owner._core.check_run()
             about = args[1] if len(args) > 1 else next(iter(kwargs.values()), "")
             stream = about
             if named:

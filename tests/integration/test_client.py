@@ -947,3 +947,68 @@ async def test_one_thing_is_not_several(config: PravegaConfig) -> None:
             assert not client.create_reader_group("one", "s")
 
     await trio.to_thread.run_sync(blocking)
+
+
+@pytest.mark.smoke
+async def test_a_client_belongs_to_its_trio_run(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s")
+        await client.create_stream("bytes")
+        await client.create_reader_group("g", "s")
+        async with (
+            client.event_writer("s") as writer,
+            client.byte_stream_writer("bytes") as file,
+            client.follow_events("s") as follower,
+            client.reader_group("g") as group,
+            group.reader("r") as reader,
+            client.begin_transaction("s") as transaction,
+            client.read_events("s", "earliest", "latest") as batches,
+        ):
+            await (await writer.write_event(b"first"))
+            assert await follower.read_event() is not None
+            assert await reader.read_event() is not None
+
+            async def enter(opening: Any) -> None:
+                async with opening:
+                    pass
+
+            uses: list[Callable[[], Awaitable[object]]] = [
+                client.list_scopes,
+                partial(client.stream_exists, "s"),
+                partial(client.stream_layout, "s"),
+                lambda: enter(client.event_writer("s")),
+                lambda: enter(client.begin_transaction("s")),
+                lambda: enter(client.follow_events("s")),
+                partial(writer.write_event, b"elsewhere" * 50_000),
+                partial(writer.write_events, [b"elsewhere"]),
+                partial(writer.write_batch, [b"elsewhere"]),
+                writer.flush,
+                writer.aclose,
+                partial(file.write, b"elsewhere"),
+                file.aclose,
+                follower.read_event,
+                follower.aclose,
+                reader.read_event,
+                reader.aclose,
+                group.stream_cuts,
+                group.aclose,
+                batches.next_batch,
+                batches.aclose,
+                transaction.ping,
+                transaction.aclose,
+            ]
+
+            def elsewhere() -> None:
+                for use in uses:
+                    with pytest.raises(InvalidArgumentError, match="belongs to another trio run"):
+                        trio.run(use)
+
+            await trio.to_thread.run_sync(elsewhere)
+            await (await writer.write_event(b"second"))
+            await file.write(b"here")
+            await file.flush()
+            assert await follower.read_event(60) is not None
+            assert await reader.read_event(60) is not None
+            await transaction.write_event(b"third")
+            await transaction.commit()
+            assert await batches.next_batch() is not None

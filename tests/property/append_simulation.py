@@ -404,6 +404,7 @@ class Process:
             nursery=nursery,
             counters=Counters(),
             check_open=lambda: None,
+            check_run=lambda: None,
             config=SimpleNamespace(operation_timeout=_TIMEOUT),
             leaving=Leaving(_TIMEOUT),
             target=lambda stream, segment_id, access: SegmentTarget.of(segment_name("s", "t", segment_id)),

@@ -46,6 +46,7 @@ from pravega_wire.archive import Manifest
 from pravega_wire.cli.work.points import parse_point
 from pravega_wire.errors import ArgumentTypeError, ClosedError, EncodeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
+from pravega_wire.protocol.append import settle
 from pravega_wire.schemas.debezium import RowSerializer, latest_rows
 from pravega_wire.serializers import BytesSerializer, FunctionSerializer, Utf8Serializer
 from pravega_wire.stream.arrow import key_column
@@ -784,3 +785,19 @@ def test_a_reader_group_reads_nothing_but_streams(wrong: Any) -> None:
         ReaderGroupConfig({wrong: None})
     with pytest.raises(ArgumentTypeError, match="map a ScopedStream to a StreamCut"):
         ReaderGroupConfig({S: 3})  # type: ignore[dict-item]
+
+
+async def test_an_acknowledgement_belongs_to_its_trio_run() -> None:
+    ack = Ack()
+
+    def elsewhere() -> None:
+        with pytest.raises(InvalidArgumentError, match="belongs to another trio run: open another"):
+            trio.run(ack.wait)
+        with pytest.raises(InvalidArgumentError, match="none is running here"):
+            asyncio.run(ack.wait())
+
+    await trio.to_thread.run_sync(elsewhere)
+    settle(ack)
+    await ack
+    # What is done needs nobody to wait for it.
+    await trio.to_thread.run_sync(trio.run, ack.wait)

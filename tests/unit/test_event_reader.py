@@ -129,6 +129,7 @@ class Core:
     """As much of a client as a reader uses."""
 
     nursery = Nursery()
+    thread = None
 
     def __init__(self, store: Store) -> None:
         self.stores = store
@@ -138,6 +139,9 @@ class Core:
         self.group_states: dict[ScopedStream, object] = {}
 
     def check_open(self) -> None:
+        pass
+
+    def check_run(self) -> None:
         pass
 
     def target(self, *names: object) -> Store:

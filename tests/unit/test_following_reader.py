@@ -32,6 +32,7 @@ class Store:
     host = "host"
     closed = False
     refuses = False
+    thread = None
 
     def __init__(self) -> None:
         self.pool = self.connection = self

@@ -122,6 +122,9 @@ class Open:
     def check_open(self) -> None:
         pass
 
+    def check_run(self) -> None:
+        pass
+
 
 def table_of(
     segments: Sequence[Memory],

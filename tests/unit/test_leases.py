@@ -45,7 +45,9 @@ def pings_in_a_minute(controller: Controller) -> tuple[int, TransactionError | N
 
     async def main() -> tuple[int, TransactionError | None]:
         async with trio.open_nursery() as nursery:
-            core: Any = SimpleNamespace(nursery=nursery, controller=controller, check_open=lambda: None)
+            core: Any = SimpleNamespace(
+                nursery=nursery, controller=controller, check_open=lambda: None, check_run=lambda: None
+            )
             transaction = Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16)
             await trio.sleep(61)
             await transaction.aclose()
@@ -97,6 +99,7 @@ def test_leaving_the_block_says_that_the_abort_was_not_answered(failed: bool) ->
                 nursery=nursery,
                 controller=SilentController(PingStatus.OK),
                 check_open=lambda: None,
+                check_run=lambda: None,
                 config=SimpleNamespace(operation_timeout=120.0),
                 leaving=Leaving(120.0),
             )

@@ -109,7 +109,7 @@ def test_another_cancellation_passes() -> None:
 def test_a_limited_method_names_its_object_and_argument() -> None:
     class Asker:
         name = "it"
-        _core = SimpleNamespace(config=SimpleNamespace(operation_timeout=2.0))
+        _core = SimpleNamespace(config=SimpleNamespace(operation_timeout=2.0), check_run=lambda: None)
 
         @limited("asking {self.name} for {}")
         async def ask(self, what: str, *, how: str = "") -> str:
@@ -315,7 +315,10 @@ def test_who_is_in_a_hurry() -> None:
 )
 def test_the_error_names_a_stream_with_its_scope(given: object, named: str) -> None:
     class Owner:
-        _core = SimpleNamespace(config=PravegaConfig.from_defaults(scope="s", operation_timeout=2.0, env={}))
+        _core = SimpleNamespace(
+            check_run=lambda: None,
+            config=PravegaConfig.from_defaults(scope="s", operation_timeout=2.0, env={}),
+        )
 
         @limited("scaling stream {stream}")
         async def scale(self, stream: object) -> None:
