@@ -658,7 +658,9 @@ class ReaderGroupBase(Closable):
         **options: Any,
     ) -> tuple[AsyncEventReader[Any], Callable[[str], Awaitable[object] | object] | None]:
         """The serializer and ``on_checkpoint`` run in the event loop."""
-        return self._twin.reader(reader_id, serializer, **options), on_checkpoint
+        # The twin checks it, and is never asked to call it.
+        twin = self._twin.reader(reader_id, serializer, on_checkpoint=on_checkpoint, **options)
+        return twin, on_checkpoint
 
 
 class EventReaderBase(_EventsBase[T], Generic[T]):

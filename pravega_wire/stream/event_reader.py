@@ -36,7 +36,13 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.stream.user_functions import in_caller
-from pravega_wire.support.checks import check_bytes, check_seconds, check_serializer, check_type
+from pravega_wire.support.checks import (
+    check_bytes,
+    check_callable,
+    check_seconds,
+    check_serializer,
+    check_type,
+)
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated, SkippedPart, check_on_truncated
@@ -247,6 +253,8 @@ class EventReader(Generic[T]):
         check_bytes("max_buffered_bytes", max_buffered_bytes)
         if serializer is not None:
             check_serializer(f"reader {reader_id} of {group}: serializer", serializer)
+        if on_checkpoint is not None:
+            check_callable(f"reader {reader_id} of {group}: on_checkpoint", on_checkpoint)
         self.reader_id = reader_id
         self.group = group
         self._core = core

@@ -187,7 +187,7 @@ def check_uuid(name: str, value: object) -> UUID:
 
 
 def check_serializer(name: str, value: object) -> None:
-    """Check that ``value`` has the two methods of a serializer.
+    """Check that ``value`` has the two methods of a serializer, and is not its class.
 
     :raises ArgumentTypeError: it has not.
     """
@@ -195,6 +195,8 @@ def check_serializer(name: str, value: object) -> None:
         raise ArgumentTypeError(
             f"{name} must be a serializer, with the methods serialize and deserialize, not {shown(value)}"
         )
+    if isinstance(value, type):
+        raise ArgumentTypeError(f"{name} must be an instance: write {value.__name__}()")
 
 
 def check_payload(what: str, data: object) -> bytes:

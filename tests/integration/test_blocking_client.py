@@ -29,6 +29,7 @@ from pravega_wire import (
 )
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
+    ArgumentTypeError,
     ClosedError,
     ConcurrentUseError,
     InvalidArgumentError,
@@ -224,6 +225,8 @@ def test_on_checkpoint_runs_in_the_thread_that_reads(config: PravegaConfig) -> N
             writer.write_events([b"x"] * 10)
         client.create_reader_group("g", ReaderGroupConfig.of([config.resolve("s")]))
         with client.reader_group("g") as group, group.reader("one", on_checkpoint=begin) as reader:
+            with pytest.raises(ArgumentTypeError, match="on_checkpoint must be a function"):
+                group.reader("two", on_checkpoint="no function")  # type: ignore[call-overload]
             assert reader.read_event(60) is not None
             checkpoint = in_a_thread(lambda: group.checkpoint("c"))
             events = iter(reader)

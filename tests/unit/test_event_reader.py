@@ -13,7 +13,7 @@ import trio
 
 from pravega_wire import PravegaConfig, aio, sync
 from pravega_wire.aio import portal as loops
-from pravega_wire.errors import DataLossError, InvalidArgumentError, PravegaTimeoutError
+from pravega_wire.errors import ArgumentTypeError, DataLossError, InvalidArgumentError, PravegaTimeoutError
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_state import (
@@ -23,6 +23,7 @@ from pravega_wire.protocol.group_state import (
     ReleaseSegment,
 )
 from pravega_wire.segment.following import FollowingReader
+from pravega_wire.serializers import JsonSerializer
 from pravega_wire.stream.event_reader import Event, EventReader
 from pravega_wire.stream.group_link import GroupLink, _Watching
 from pravega_wire.threads import portal as threads
@@ -338,3 +339,10 @@ def test_a_reader_refuses_what_is_no_serializer() -> None:
         InvalidArgumentError, match=r"^reader a of scope/group: serializer must be a serializer"
     ):
         EventReader(cast("Any", None), GROUP, "a", cast("Any", 5))
+    with pytest.raises(ArgumentTypeError, match=r"serializer must be an instance: write JsonSerializer\(\)"):
+        EventReader(cast("Any", None), GROUP, "a", cast("Any", JsonSerializer))
+
+
+def test_a_reader_refuses_an_on_checkpoint_that_cannot_be_called() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"scope/group: on_checkpoint must be a function"):
+        EventReader(cast("Any", None), GROUP, "a", None, on_checkpoint=cast("Any", "x"))
