@@ -28,6 +28,7 @@ from pravega_wire.stream import client as twin
 from pravega_wire.stream.arrow import is_arrow
 from pravega_wire.stream.byte_stream import given_size, read_size
 from pravega_wire.stream.client import StreamName
+from pravega_wire.stream.core import not_shared
 from pravega_wire.stream.event_reader import Event, ReachedCheckpoint
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
@@ -113,6 +114,8 @@ class Handle:
         self._twin: Any = twin
         # Results that arrived for cancelled tasks.
         self._kept: list[Any] = []
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         return shown_as(self, self._twin)

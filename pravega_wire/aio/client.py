@@ -2491,6 +2491,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
             the next fetch. Call this again with a ``generate`` that finds in the state whether they are
             there.
+        :raises ArgumentTypeError: ``generate`` is not a function.
         """
         return await self._call(self._twin.update, generate)
 
@@ -2515,6 +2516,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
             is called again if another process writes in between.
         :raises InvalidArgumentError: the state was never initialized.
         :raises EncodeError: the serializer cannot read the initial state that it has written.
+        :raises ArgumentTypeError: ``summarize`` is not a function.
         """
         await self._call(self._twin.compact, summarize)
 

@@ -28,7 +28,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime, Waiters, state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
 from pravega_wire.support.checks import check_bytes, check_count, check_flag
 from pravega_wire.transport.limits import limited
@@ -123,6 +123,8 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._writing = OneAtATime(f"another call is writing to byte stream {stream}")
         # Closed as soon as closing begins. Accepted bytes are still flushed then.
         self._waiters = Waiters(f"the writer of byte stream {stream} is closed", core.thread)
+
+    __reduce__ = not_shared
 
     async def __aenter__(self) -> Self:
         """Find the segment.
@@ -453,6 +455,8 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._rest = memoryview(b"")
         self._alone = OneAtATime(f"another call is using the reader of byte stream {stream}")
         self._waiters = Waiters(f"the reader of byte stream {stream} is closed", core.thread)
+
+    __reduce__ = not_shared
 
     async def __aenter__(self) -> Self:
         """Find the segment; the first read does this as well.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 from uuid import UUID
 
 import trio
@@ -37,7 +37,7 @@ from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch, reader_group, scopes, splitting, transaction, watermarks
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES
 from pravega_wire.stream.event_writer import EventWriter, event_writer
 from pravega_wire.stream.follow import StreamFollower
@@ -195,6 +195,14 @@ class _Entrance(AbstractAsyncContextManager["PravegaClient"]):
     def __await__(self) -> NoReturn:
         raise _not_entered("awaited")
 
+    if not TYPE_CHECKING:  # type checkers know that this is no context manager of this kind
+
+        def __enter__(self) -> NoReturn:
+            raise _not_entered("used in a 'with', which is not 'async with',")
+
+        def __exit__(self, *exc: object) -> None:
+            """Python asks for it before it enters."""
+
     def __getattr__(self, name: str) -> NoReturn:
         if hasattr(PravegaClient, name) and not name.startswith("_"):
             raise _not_entered(f"used ({name})")
@@ -303,6 +311,8 @@ class PravegaClient:
             raise InvalidArgumentError(MADE_BY)
         self._core = core
         self._txn_segments: dict[tuple[ScopedStream, UUID], list[SegmentWithRange]] = {}
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         state = "closed" if self._core.closed else "open"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import get_ident
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -12,7 +12,7 @@ import trio
 
 from pravega_wire.controller.client import ControllerClient
 from pravega_wire.controller.tokens import Access, StreamToken, TokenCache
-from pravega_wire.errors import ClosedError
+from pravega_wire.errors import ArgumentTypeError, ClosedError
 from pravega_wire.metrics import Counters
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
@@ -22,7 +22,18 @@ from pravega_wire.values.config import PravegaConfig
 from pravega_wire.values.naming import segment_name
 from pravega_wire.values.types import ScopedStream
 
-__all__ = ["ClientCore"]
+__all__ = ["ClientCore", "not_shared"]
+
+
+def not_shared(handle: object) -> NoReturn:
+    """The ``__reduce__`` of clients and of their objects: they hold connections.
+
+    :raises ArgumentTypeError: always.
+    """
+    raise ArgumentTypeError(
+        f"{handle!r} belongs to its client and cannot be copied or pickled: send the PravegaConfig and "
+        "open a client there"
+    )
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer, preparing, total
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.stream.user_functions import in_caller
@@ -293,6 +293,8 @@ class EventReader(Generic[T]):
         self._left = False
         # Offsets up to which events count as read, from a call of aclose with a position.
         self._leave_at: Mapping[str, int] | None = None
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         if self._closed:

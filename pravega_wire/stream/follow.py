@@ -24,7 +24,7 @@ from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer, preparing, total
 from pravega_wire.stream.batch import check_offsets, recorded_successors, successors
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.support.checks import check_bytes, check_seconds, check_serializer
@@ -299,6 +299,8 @@ class StreamFollower(Generic[T]):
         self._hand: _Hand | None = None
         self._rows: Iterator[Event[T]] = iter(())
         self._closed = False
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         if self._closed:

@@ -55,7 +55,7 @@ from pravega_wire.serializers import (
     Serializer,
     Utf8Serializer,
 )
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.user_functions import in_caller
 from pravega_wire.support.checks import (
     INT32_MAX,
@@ -292,6 +292,8 @@ class KeyValueTable(Generic[P, S, V]):
         self._foreign = (
             not {type(each) for each in (primary_keys, secondary_keys, values)} <= _OWN_SERIALIZERS
         )
+
+    __reduce__ = not_shared
 
     async def _run(self, function: Callable[[Unpack[A]], T], *args: *A) -> T:
         """Call a function that uses the serializers, in the user's thread if they are the user's."""

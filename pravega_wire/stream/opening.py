@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
-from pravega_wire.errors import ClosedError
+from pravega_wire.errors import ClosedError, InvalidArgumentError
 
 __all__ = ["Opening", "opening"]
 
@@ -54,6 +54,16 @@ class Opening(Generic[T_co]):
                 opener = getattr(self._coroutine, "__qualname__", "the function")
                 hint = f"; what {opener}() returns is not open yet: 'await' it, or enter it with 'async with'"
             raise AttributeError(f"'Opening' object has no attribute {name!r}{hint}", name=name, obj=self)
+
+        def __enter__(self) -> NoReturn:
+            self._coroutine.close()
+            opener = getattr(self._coroutine, "__qualname__", "the function")
+            raise InvalidArgumentError(
+                f"what {opener}() returns is entered with 'async with', not with 'with'"
+            )
+
+        def __exit__(self, *exc: object) -> None:
+            """Python asks for it before it enters."""
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         if self._used:

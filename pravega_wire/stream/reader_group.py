@@ -53,7 +53,7 @@ from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.store import Backoff
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, EventReader
 from pravega_wire.stream.group_link import (
     GroupLink,
@@ -306,6 +306,8 @@ class ReaderGroup:
         self._link = link
         self._core = link.core
         self._waiters = Waiters(f"reader group {link.group} is closed", link.core.thread)
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         state = "closed" if self._waiters.closed else f"open, {self._link.reader_count} readers"

@@ -33,7 +33,7 @@ from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.serializers import Serializer
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.opening import opening
 from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.transport.limits import limited
@@ -84,6 +84,8 @@ class RevisionedStream(Generic[T]):
             f"revisioned stream {stream} is closed; a value that was being written may be stored",
             core.thread,
         )
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         return f"<RevisionedStream {self.stream}, {'closed' if self._waiters.closed else 'open'}>"

@@ -48,6 +48,7 @@ from pravega_wire.stream.arrow import (
     one_array,
     payload_at,
 )
+from pravega_wire.stream.core import not_shared
 from pravega_wire.support.checks import (
     check_bytes,
     check_payload,
@@ -323,6 +324,8 @@ class RoutedWriter(Generic[Value]):
         self.bytes_written = 0
 
     # --- routes ---------------------------------------------------------------------------------
+
+    __reduce__ = not_shared
 
     def _set_routes(self, routes: Sequence[Route]) -> None:
         # Here, because a facade makes the writer in another thread.

@@ -24,6 +24,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
+from pravega_wire.stream.core import not_shared
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader, read_news
 from pravega_wire.stream.user_functions import CallingThread, calling_thread, in_caller
 from pravega_wire.support.checks import check_callable, check_payload, check_serializer, check_several
@@ -177,6 +178,8 @@ class StateSynchronizer(Generic[S, I, U]):
         self._reading_for: CallingThread | None = None
         # A dict, because the order of a set of objects would be that of their addresses.
         self._readers: dict[RevisionReader[bytes], None] = {}
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         state = "closed" if self._log._waiters.closed else "open"
@@ -422,7 +425,9 @@ class StateSynchronizer(Generic[S, I, U]):
         :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
             the next fetch. Call this again with a ``generate`` that finds in the state whether they are
             there.
+        :raises ArgumentTypeError: ``generate`` is not a function.
         """
+        check_callable(f"state on {self.stream}: generate", generate)
         has_turn = False
         try:
             while True:
@@ -554,7 +559,9 @@ class StateSynchronizer(Generic[S, I, U]):
             is called again if another process writes in between.
         :raises InvalidArgumentError: the state was never initialized.
         :raises EncodeError: the serializer cannot read the initial state that it has written.
+        :raises ArgumentTypeError: ``summarize`` is not a function.
         """
+        check_callable(f"state on {self.stream}: summarize", summarize)
         while True:
             state, start = await self._current()
             payload = await self._run(self._summarized, summarize, state)

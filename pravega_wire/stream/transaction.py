@@ -30,7 +30,7 @@ from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.serializers import Value
 from pravega_wire.stream.arrow import is_arrow, key_column
-from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.routing import (
     DEFAULT_MAX_OUTSTANDING_BYTES,
     Route,
@@ -179,6 +179,8 @@ class Transaction(Generic[Value]):
         # Its creation was awaited; the client may have been closed in the meantime.
         core.check_open()
         core.nursery.start_soon(self._keep_alive, name=f"lease of transaction {txn_id}")
+
+    __reduce__ = not_shared
 
     @property
     def epoch(self) -> int:

@@ -29,6 +29,7 @@ from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
 from pravega_wire.stream.arrow import is_arrow
 from pravega_wire.stream.client import StreamName
+from pravega_wire.stream.core import not_shared
 from pravega_wire.stream.event_reader import Event, ReachedCheckpoint
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
@@ -193,6 +194,8 @@ class Handle:
     def __init__(self, portal: Portal | Opened[Any] | Line, twin: Any) -> None:
         self._portal = Line(portal, self._about(twin))
         self._twin: Any = twin
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         return shown_as(self, self._twin)

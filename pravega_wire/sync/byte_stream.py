@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
+from pravega_wire.stream.core import not_shared
 from pravega_wire.threads.portal import Line, Named, Portal, shown_as
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class ByteStreamWriter(io.RawIOBase):
         self._twin = writer
         self._portal.call(writer.__aenter__)
 
+    __reduce__ = not_shared
+
     def __repr__(self) -> str:
         return shown_as(self, self._twin)
 
@@ -51,7 +54,7 @@ class ByteStreamWriter(io.RawIOBase):
         :param timeout: seconds to wait for room. If the limit is reached, the bytes that were already queued
             may be stored.
         """
-        return self._portal.within(timeout, self._twin.write, memoryview(data))
+        return self._portal.within(timeout, self._twin.write, cast("Any", data))
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Wait until all written bytes are stored.
@@ -121,6 +124,8 @@ class ByteStreamReader(io.RawIOBase):
         # the thread that has asked for them.
         self._kept = _NOTHING
         self._portal.call(reader.__aenter__)
+
+    __reduce__ = not_shared
 
     def __repr__(self) -> str:
         return shown_as(self, self._twin)

@@ -2587,6 +2587,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :raises RetriesExhaustedError: there was no answer. The updates may be written, or may still be after
             the next fetch. Call this again with a ``generate`` that finds in the state whether they are
             there.
+        :raises ArgumentTypeError: ``generate`` is not a function.
         """
         return self._call(timeout, self._twin.update, generate)
 
@@ -2613,6 +2614,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the state was never initialized.
         :raises EncodeError: the serializer cannot read the initial state that it has written.
+        :raises ArgumentTypeError: ``summarize`` is not a function.
         """
         self._call(timeout, self._twin.compact, summarize)
 

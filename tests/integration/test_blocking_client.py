@@ -1127,6 +1127,8 @@ def test_closing_after_the_client_does_nothing(config: PravegaConfig) -> None:
         for name in ("bytes", "events", "state"):
             client.create_stream(name, 1)
         written = client.byte_stream_writer("bytes")
+        with pytest.raises(ArgumentTypeError, match=r"data for byte stream .* must be bytes, not str"):
+            written.write("text")  # type: ignore[arg-type]
         written.write(b"stored")
         written.flush()
         writer = client.event_writer("events").__enter__()

@@ -615,6 +615,10 @@ async def test_updates_may_come_from_a_generator(config: PravegaConfig) -> None:
         for wrong in (lambda state: 5, lambda state: Add(1)):
             with pytest.raises(ArgumentTypeError, match=r"generated: updates must be an iterable"):
                 await shared.update(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentTypeError, match=r"generated: generate must be a function"):
+            await shared.update([Add(1)])  # type: ignore[arg-type]
+        with pytest.raises(ArgumentTypeError, match=r"generated: summarize must be a function"):
+            await shared.compact(5)  # type: ignore[arg-type]
         assert await other.fetch_updates() == 38
 
 

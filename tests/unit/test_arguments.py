@@ -57,6 +57,7 @@ from pravega_wire.values.cuts import LayoutSegment
 from spark_adapter.options.read import columns_of, decode_ranges
 from spark_adapter.schemas import ChangeRows
 
+URI = "tcp://127.0.0.1:1"
 S = ScopedStream("s", "t")
 CUT = StreamCut(S, {0: 5})
 LAYOUT = StreamLayout(S, (LayoutSegment(0, 0.0, 1.0, 9),))
@@ -801,3 +802,45 @@ async def test_an_acknowledgement_belongs_to_its_trio_run() -> None:
     await ack
     # What is done needs nobody to wait for it.
     await trio.to_thread.run_sync(trio.run, ack.wait)
+
+
+def test_clients_and_their_objects_are_not_copied() -> None:
+    async def of_trio() -> None:
+        async with open_client(URI, scope="s") as client:
+            refuse(
+                client, client.event_writer("t"), client.byte_stream_writer("t"), client.follow_events("t")
+            )
+
+    async def of_asyncio() -> None:
+        async with aio.open_client(URI, scope="s") as client:
+            refuse(
+                client, client.event_writer("t"), client.byte_stream_writer("t"), client.follow_events("t")
+            )
+
+    def refuse(*handles: object) -> None:
+        for handle in handles:
+            for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(ArgumentTypeError, match="send the PravegaConfig and open a client there"):
+                    copied(handle)
+
+    trio.run(of_trio)
+    asyncio.run(of_asyncio())
+    with sync.open_client(URI, scope="s") as client:
+        refuse(client, client.event_writer("t"), client.follow_events("t"))
+
+
+def test_what_is_entered_with_async_with_says_so() -> None:
+    async def of_trio() -> None:
+        with pytest.raises(InvalidArgumentError, match="async with"), cast("Any", open_client(URI)):
+            pass
+        async with open_client(URI, scope="s") as client:
+            with pytest.raises(InvalidArgumentError, match="async with"):
+                with cast("Any", client.begin_transaction("t")):
+                    pass
+
+    async def of_asyncio() -> None:
+        with pytest.raises(InvalidArgumentError, match="async with"), cast("Any", aio.open_client(URI)):
+            pass
+
+    trio.run(of_trio)
+    asyncio.run(of_asyncio())
