@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pravega_wire.errors import DecodeError, TruncatedInputError, placed
 from pravega_wire.support.arrow import arrow_integer, need_arrow
-from pravega_wire.values.naming import parse_segment_name
+from pravega_wire.values.naming import names_of, parse_segment_name
 from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import ScopedStream
 
@@ -521,7 +521,7 @@ def _sliced_events(
 def _place(error: DecodeError, place: tuple[str, int], begin: int) -> None:
     """Say which event a serializer could not read."""
     segment, offset = place
-    placed(error, f"the event at offset {offset + begin} of segment {segment}", segment=segment)
+    placed(error, f"the event at offset {offset + begin} of segment {segment}", **names_of(segment))
 
 
 def _unpack_slowly(data: bytes, at: int, length: int) -> tuple[bytes, int] | None:
@@ -624,7 +624,7 @@ def parse_events(
                 raise DecodeError(
                     f"segment {segment or '?'}: no event begins at offset {base_offset + done} "
                     f"(type {kind}, length {length})",
-                    segment=segment,
+                    **names_of(segment),
                 )
             # Else the events before it are good: a caller that continues from there gets the error.
             break
@@ -791,7 +791,7 @@ def last_boundary(
             raise DecodeError(
                 f"segment {segment or '?'}: no event begins at offset {base_offset + at} "
                 f"(type {kind}, length {length})",
-                segment=segment,
+                **names_of(segment),
             )
         end = at + _HEADER_BYTES + length
         if end > limit:

@@ -327,9 +327,9 @@ class PravegaClient:
         """Return the client's counters. Works from any thread, and after the client was closed."""
         return self._core.counters.metrics()
 
-    def _resolve(self, stream: StreamName) -> ScopedStream:
+    def _resolve(self, stream: StreamName, kind: str = "stream") -> ScopedStream:
         self._core.check_open()
-        return self._core.config.resolve(stream)
+        return self._core.config.resolve(stream, kind)
 
     # --- scopes ---------------------------------------------------------------------------------
 
@@ -1260,7 +1260,7 @@ class PravegaClient:
         :raises ScopeBrokenError: the scope cannot hold another reader group, because it has lost its table of
             groups.
         """
-        name = self._resolve(group)
+        name = self._resolve(group, "reader group")
         if not isinstance(config, ReaderGroupConfig):
             config = ReaderGroupConfig.of(
                 [each if isinstance(each, StreamCut) else self._resolve(each) for each in starts_of(config)]
@@ -1276,17 +1276,17 @@ class PravegaClient:
 
         :raises ReaderGroupNotFoundError: the group does not exist.
         """
-        return await reader_group.open_group(self._core, self._resolve(group))
+        return await reader_group.open_group(self._core, self._resolve(group, "reader group"))
 
     @limited("deleting reader group {stream}")
     async def delete_reader_group(self, group: StreamName) -> bool:
         """Delete a reader group and its state. Its readers fail. Returns False if it did not exist."""
-        return await reader_group.delete(self._core, self._resolve(group))
+        return await reader_group.delete(self._core, self._resolve(group, "reader group"))
 
     @limited("checking whether reader group {stream} exists")
     async def reader_group_exists(self, group: StreamName) -> bool:
         """Return whether the reader group exists."""
-        return await reader_group.exists(self._core, self._resolve(group))
+        return await reader_group.exists(self._core, self._resolve(group, "reader group"))
 
     async def list_reader_groups(self, scope: str | None = None) -> list[ScopedStream]:
         """Return the reader groups of a scope, each with scope and name.
@@ -1382,7 +1382,7 @@ class PravegaClient:
         :raises ScopeBrokenError: the scope cannot hold another table, because it has lost its list of tables.
         :raises InvalidArgumentError: the name or the configuration is invalid.
         """
-        name = self._resolve(table)
+        name = self._resolve(table, "key-value table")
         check_config(name, config)
         return await self._core.controller.create_key_value_table(name.scope, name.name, config)
 
@@ -1401,7 +1401,7 @@ class PravegaClient:
 
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
-        name = self._resolve(table)
+        name = self._resolve(table, "key-value table")
         return await self._core.controller.get_key_value_table_configuration(name.scope, name.name)
 
     async def list_key_value_tables(self, scope: str | None = None) -> list[ScopedStream]:
@@ -1419,7 +1419,7 @@ class PravegaClient:
     @limited("deleting key-value table {stream}")
     async def delete_key_value_table(self, table: StreamName) -> bool:
         """Delete a key-value table and its data. Returns False if it did not exist."""
-        name = self._resolve(table)
+        name = self._resolve(table, "key-value table")
         return await self._core.controller.delete_key_value_table(name.scope, name.name)
 
     @overload
@@ -1479,7 +1479,7 @@ class PravegaClient:
         """
         return await KeyValueTable.open(
             self._core,
-            self._resolve(table),
+            self._resolve(table, "key-value table"),
             BytesSerializer() if primary_keys is None else primary_keys,
             BytesSerializer() if secondary_keys is None else secondary_keys,
             BytesSerializer() if values is None else values,

@@ -241,9 +241,13 @@ def _text(key: bytes) -> str:
     return repr(key) if len(key) <= 40 else f"{key[:40]!r}... ({len(key)} bytes)"
 
 
-def _shown(changes: Sequence[Change]) -> str:
-    """The keys of an update as text for a message."""
-    first = _text(changes[0].key)
+def _shown(changes: Sequence[Change], length: int) -> str:
+    """The keys of an update as text for a message.
+
+    :param length: bytes of a primary key.
+    """
+    key = changes[0].key
+    first = _text(key) if len(key) <= length else f"({_text(key[:length])}, {_text(key[length:])})"
     return f"key {first}" if len(changes) == 1 else f"{len(changes)} keys, the first {first}"
 
 
@@ -476,7 +480,8 @@ class KeyValueTable(Generic[P, S, V]):
         except TableOutcomeUnknownError as error:
             found, unreadable = await self._found(segment, error.found)
             raise TableOutcomeUnknownError(
-                f"key-value table {self._name}: it is unknown whether {_shown(changes)} was updated: "
+                f"key-value table {self._name}: it is unknown whether "
+                f"{_shown(changes, self._config.primary_key_length)} was updated: "
                 f"{error.message}{unreadable}",
                 found=found,
                 scope=self._name.scope,
@@ -505,9 +510,10 @@ class KeyValueTable(Generic[P, S, V]):
     def _bad_version(
         self, changes: Sequence[Change], segment: _Segment, cause: PravegaError | None = None
     ) -> TableKeyBadVersionError:
+        with_condition = [each for each in changes if each.version != ANY_VERSION] or changes
+        keys = _shown(with_condition, self._config.primary_key_length)
         return TableKeyBadVersionError(
-            f"key-value table {self._name}: the condition for {_shown(changes)} does not hold, so nothing "
-            "was changed",
+            f"key-value table {self._name}: the condition for {keys} does not hold, so nothing was changed",
             scope=self._name.scope,
             segment=segment.table.target.name,
             host=None if cause is None else cause.host,

@@ -37,6 +37,7 @@ from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.opening import opening
 from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.transport.limits import limited
+from pravega_wire.values.naming import names_of
 from pravega_wire.values.types import Revision, ScopedStream
 
 __all__ = ["RevisionReader", "RevisionedStream", "deserialized", "only_segment", "read_news"]
@@ -350,7 +351,7 @@ def _value_of(revision: Revision, payload: bytes, serializer: Serializer[T]) -> 
         return serializer.deserialize(payload)
     except (DecodeError, IncompatibleVersionError) as error:
         segment = revision.segment
-        placed(error, f"the value before offset {revision.offset} of segment {segment}", segment=segment)
+        placed(error, f"the value before offset {revision.offset} of segment {segment}", **names_of(segment))
         raise
 
 

@@ -29,7 +29,7 @@ from pravega_wire.support.checks import (
     check_text,
     shown,
 )
-from pravega_wire.values.naming import validate_scope_name
+from pravega_wire.values.naming import validate_scope_name, validate_stream_name
 from pravega_wire.values.types import Endpoint, ScopedStream
 
 if TYPE_CHECKING:
@@ -773,25 +773,31 @@ class PravegaConfig:
         credentials = self.credentials
         return lambda: None if credentials is None else credentials.header
 
-    def resolve(self, stream: str | ScopedStream) -> ScopedStream:
-        """Return the full name of a stream.
+    def resolve(self, stream: str | ScopedStream, kind: str = "stream") -> ScopedStream:
+        """Return the full name of a stream, reader group or key-value table.
 
         :param stream: ``scope/stream``, or a name in the default scope.
+        :param kind: what the name is for, for messages.
         :raises InvalidArgumentError: neither the name nor the configuration has a scope, or a name has
             illegal characters.
         """
         if isinstance(stream, ScopedStream):
             return stream
         if not isinstance(stream, str):
-            raise InvalidArgumentError(f"a stream name must be a string, not {type(stream).__name__}")
-        if "/" in stream:
-            return ScopedStream.parse(stream)
-        if self.scope is None:
-            raise InvalidArgumentError(
-                f"stream {stream!r} has no scope: write 'scope/{stream}' or set a default scope "
-                "(PRAVEGA_SCOPE, --scope, property pravega.scope)"
-            )
-        return ScopedStream(self.scope, stream)
+            raise InvalidArgumentError(f"a {kind} name must be a string, not {type(stream).__name__}")
+        scope, slash, name = stream.rpartition("/")
+        if "/" in scope:
+            raise InvalidArgumentError(f"{shown(stream)} is not of the form scope/{kind.split()[-1]}")
+        if not slash:
+            if self.scope is None:
+                raise InvalidArgumentError(
+                    f"{kind} {stream!r} has no scope: write 'scope/{stream}' or set a default scope "
+                    "(PRAVEGA_SCOPE, --scope, property pravega.scope)"
+                )
+            scope = self.scope
+        validate_scope_name(scope)
+        validate_stream_name(name, kind)
+        return ScopedStream(scope, name)
 
     def resolve_scope(self, scope: str | None) -> str:
         """Return ``scope``, or the default scope if it is None or empty.

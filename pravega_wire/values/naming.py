@@ -9,12 +9,13 @@ import re
 from typing import Final
 from uuid import UUID
 
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import InvalidArgumentError, Names
 
 __all__ = [
     "TABLE_SUFFIX",
     "epoch_of",
     "generalized_segment_id",
+    "names_of",
     "number_of",
     "parse_segment_name",
     "segment_id",
@@ -74,11 +75,14 @@ def validate_scope_name(name: str, *, new: bool = False) -> str:
     return _check("scope", name, _USER_NAME if new else _INTERNAL_NAME, _MAX_SCOPE_NAME)
 
 
-def validate_stream_name(name: str) -> str:
-    """Check the name of a user's stream, or of an internal one (which begins with ``_``)."""
+def validate_stream_name(name: str, kind: str = "stream") -> str:
+    """Check the name of a user's stream, or of an internal one (which begins with ``_``).
+
+    :param kind: what the name is for, for the message.
+    """
     is_internal = isinstance(name, str) and name.startswith("_")
     longest = _MAX_INTERNAL_NAME if is_internal else _MAX_USER_NAME
-    return _check("stream", name, _STREAM_NAME, longest)
+    return _check(kind, name, _STREAM_NAME, longest)
 
 
 def segment_id(epoch: int, number: int) -> int:
@@ -148,3 +152,12 @@ def parse_segment_name(name: str) -> tuple[str, str, int, UUID | None]:
         segment_id(int(match["epoch"] or 0), int(match["number"])),
         None if txn is None else UUID(txn),
     )
+
+
+def names_of(segment: str | None) -> Names:
+    """Return what an error about a segment has: its name, and scope and stream if it is one of a stream."""
+    try:
+        scope, stream, _, _ = parse_segment_name(segment or "")
+    except InvalidArgumentError:
+        return {"segment": segment}
+    return {"scope": scope, "stream": stream, "segment": segment}

@@ -255,6 +255,9 @@ async def test_a_family_and_its_batches(config: PravegaConfig) -> None:
         for refused in batches:
             with pytest.raises(TableKeyBadVersionError, match="families"):
                 await family.update_many(refused)
+        # Only keys that have a condition are named.
+        with pytest.raises(TableKeyBadVersionError, match=r"condition for key \(b'fa', b'0002'\) does not"):
+            await family.update_many(batches[0])
         assert [(entry.key.secondary, entry.value, entry.version) async for entry in family.entries()] == [
             (b"0001", b"a", versions[0]),
             (b"0002", b"b", versions[1]),

@@ -359,6 +359,7 @@ async def test_an_event_that_the_serializer_cannot_read_is_named(config: Pravega
             with pytest.raises(DecodeError, match=message) as caught:
                 await events.read_event()
             assert caught.value.segment == segment_name(config.scope or "", "s", 0)
+            assert (caught.value.scope, caught.value.stream) == (config.scope, "s")
             # It goes on after it, and the equal events there are named as well.
             assert [(await events.read_event()).value for _ in range(2)] == [4, 5]  # type: ignore[union-attr]
             with pytest.raises(DecodeError, match="at offset 46 of"):

@@ -804,6 +804,36 @@ async def test_an_acknowledgement_belongs_to_its_trio_run() -> None:
     await trio.to_thread.run_sync(trio.run, ack.wait)
 
 
+async def test_a_wrong_name_is_called_what_it_is() -> None:
+    async with open_client(URI, scope="s") as client:
+        calls: list[tuple[str, Callable[[Any], Awaitable[object]]]] = [
+            ("stream", client.seal_stream),
+            ("reader group", lambda name: client.create_reader_group(name, "t")),
+            ("reader group", client.reader_group),
+            ("reader group", client.delete_reader_group),
+            (
+                "key-value table",
+                lambda name: client.create_key_value_table(name, KeyValueTableConfiguration(1, 4)),
+            ),
+            ("key-value table", client.key_value_table),
+        ]
+        for kind, call in calls:
+            for name in ("a b", "s/a b"):
+                with pytest.raises(
+                    InvalidArgumentError, match=f"the {kind} name 'a b' has illegal characters"
+                ):
+                    await call(name)
+            with pytest.raises(InvalidArgumentError, match=f"a {kind} name must be a string, not NoneType"):
+                await call(None)
+            with pytest.raises(
+                InvalidArgumentError, match=f"'a/b/c' is not of the form scope/{kind.split()[-1]}"
+            ):
+                await call("a/b/c")
+    async with open_client(URI) as client:
+        with pytest.raises(InvalidArgumentError, match="reader group 'g' has no scope: write 'scope/g'"):
+            await client.delete_reader_group("g")
+
+
 def test_clients_and_their_objects_are_not_copied() -> None:
     async def of_trio() -> None:
         async with open_client(URI, scope="s") as client:
