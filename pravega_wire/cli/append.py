@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
+_STANDARD_INPUT = Path("-")
+
 
 @click.command(
     cls=WireCommand,
     name="append",
-    help="Append an event for each line of the FILEs, or of standard input. Lines are stored without their "
-    "line ends. It returns when everything is stored.",
+    help="Append an event for each line of the FILEs, or of standard input, which is also the FILE -. Lines "
+    "are stored without their line ends. It returns when everything is stored.",
     examples=(
         "echo 21.5 | pravega-wire append demo/readings --key sensor-7",
         "# the routing key is a field of each JSON object",
@@ -86,12 +88,18 @@ def COMMAND(
     encode = None
     if schema_group is not None:
         encode = schemas.encoder(session.resolved.config, schema_group, schema_type)
-    given = None if files else standard_input()
-    total = sum(each.stat().st_size for each in files) if files else None
+    if whole_files and _STANDARD_INPUT in files:
+        raise InvalidArgumentError("--whole-files takes files, not standard input")
+    given = standard_input() if not files or _STANDARD_INPUT in files else None
+    total = sum(each.stat().st_size for each in files) if given is None else None
     with ExitStack() as stack:
         opened: list[tuple[str, BinaryIO]] = []
         if not whole_files:
-            opened = [(str(each), stack.enter_context(each.open("rb", buffering=0))) for each in files]
+            for each in files or (_STANDARD_INPUT,):
+                if given is not None and each == _STANDARD_INPUT:
+                    opened.append(("standard input", writing.unbuffered(given)))
+                else:
+                    opened.append((str(each), stack.enter_context(each.open("rb", buffering=0))))
         advance: writing.Advance = writing.nothing
         if files:
             advance = stack.enter_context(session.out.progress("appending", total))
@@ -99,9 +107,8 @@ def COMMAND(
         def events() -> AsyncIterator[writing.Keyed]:
             if whole_files:
                 return writing.file_events(files, keys, large=not transaction, advance=advance)
-            sources = opened if given is None else [("standard input", writing.unbuffered(given))]
             return writing.line_events(
-                sources, keys, exact=exact_lines, keep_empty=keep_empty, advance=advance, encode=encode
+                opened, keys, exact=exact_lines, keep_empty=keep_empty, advance=advance, encode=encode
             )
 
         async def work(client: PravegaClient) -> writing.Appended:

@@ -142,6 +142,17 @@ def test_streams(wire: Wire) -> None:
     assert wire.json("stream", "list") == []
 
 
+def test_a_dash_is_standard_input(wire: Wire, tmp_path: Path) -> None:
+    wire("stream", "create", "t")
+    file = tmp_path / "file"
+    file.write_bytes(b"from a file\n")
+    assert wire("append", "t", "-", given=b"one\n").startswith("1 event, 3 bytes appended")
+    wire("append", "t", str(file), "-", given=b"two\n")
+    assert wire.lines("read", "t") == ["one", "from a file", "two"]
+    wire("append", "t", "-", "--whole-files", given=b"three\n", code=Exit.USAGE)
+    assert "--whole-files takes files, not standard input" in wire.error
+
+
 @pytest.mark.smoke
 def test_appending_and_reading(wire: Wire, tmp_path: Path) -> None:
     wire("stream", "create", "t")
