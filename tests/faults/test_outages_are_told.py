@@ -86,7 +86,7 @@ async def a_request(client: PravegaClient, proxy: FaultProxy, log: Listening) ->
     await written(client)
     async with away(proxy, log):
         await client.tail("s")
-    return "fetching the tail of stream s"
+    return f"fetching the tail of stream {client.config.scope}/s: "
 
 
 async def a_reader_at_the_tail(client: PravegaClient, proxy: FaultProxy, log: Listening) -> str:

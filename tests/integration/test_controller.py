@@ -147,7 +147,9 @@ def test_every_method_is_called_in_this_module() -> None:
 
 def test_every_rpc_of_the_service_has_a_method() -> None:
     tree = ast.parse(inspect.getsource(controller_module))
-    calling = ("_channels.call", "_ask", "_of_stream", "_done", "_in_scope", "_pages", "partial")
+    calling = (
+        "_channels.call", "_ask", "_of_stream", "_done", "_deleted", "_in_scope", "_pages", "partial",
+    )  # fmt: skip
     named = {
         argument.value
         for node in ast.walk(tree)

@@ -347,12 +347,14 @@ async def no_flows(client: Any) -> None:
             await trio.sleep(0.01)
 
 
-def fill_much(config: PravegaConfig) -> None:
-    """More than readers and the asyncio client read ahead; and a stream whose second event is none."""
+def fill_much(config: PravegaConfig, end: str = "") -> None:
+    """More than readers and the asyncio client read ahead, unless it ends in an error; and a stream whose
+    second event is none."""
+    many = 1 if end == "error" else 8
     with sync.open_client(config) as client:
         client.create_stream("t", 1)
         with client.event_writer("t") as writer:
-            writer.write_events([bytes(1_000_000)] * 16)
+            writer.write_events([bytes(1_000_000)] * many)
         client.create_stream("damaged", 1)
         with client.byte_stream_writer("damaged") as raw:
             raw.write(frame_event(b"one") + b"\xff" * 100)
@@ -368,7 +370,7 @@ WAYS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ["break", "error", "cancelled"])
 async def test_what_is_dropped_gives_its_connections_back(config: PravegaConfig, way: str, end: str) -> None:
-    await trio.to_thread.run_sync(fill_much, config)
+    await trio.to_thread.run_sync(fill_much, config, end)
     async with open_client(config) as client:
         ranges = await client.segment_ranges("damaged" if end == "error" else "t")
         match end:
@@ -393,7 +395,7 @@ async def test_what_is_dropped_gives_its_connections_back(config: PravegaConfig,
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ["break", "error"])
 def test_what_is_dropped_by_blocking_clients(config: PravegaConfig, way: str, end: str) -> None:
-    fill_much(config)
+    fill_much(config, end)
     with sync.open_client(config) as client:
         ranges = client.segment_ranges("damaged" if end == "error" else "t")
         with nullcontext() if end == "break" else pytest.raises(DecodeError):
@@ -407,7 +409,7 @@ def test_what_is_dropped_by_blocking_clients(config: PravegaConfig, way: str, en
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ["break", "error", "cancelled"])
 def test_what_is_dropped_by_asyncio_clients(config: PravegaConfig, way: str, end: str) -> None:
-    fill_much(config)
+    fill_much(config, end)
 
     async def read(client: aio.PravegaClient) -> None:
         ranges = await client.segment_ranges("damaged" if end == "error" else "t")
