@@ -70,13 +70,9 @@ class Waiters:
         :raises ClosedError: it is closed.
         :raises InvalidArgumentError: the client belongs to another trio run.
         """
-        self._check_run()
+        check_run(self._thread)
         if self.closed:
             raise ClosedError(self._message)
-
-    def _check_run(self) -> None:
-        if self._thread is not None:
-            check_run(self._thread)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -100,7 +96,7 @@ class Waiters:
 
         :raises InvalidArgumentError: the client belongs to another trio run.
         """
-        self._check_run()
+        check_run(self._thread)
         self.closed = True
         for scope in self._scopes:
             scope.cancel()

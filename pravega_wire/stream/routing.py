@@ -323,9 +323,9 @@ class RoutedWriter(Generic[Value]):
         self.events_written = 0
         self.bytes_written = 0
 
-    # --- routes ---------------------------------------------------------------------------------
-
     __reduce__ = not_shared
+
+    # --- routes ---------------------------------------------------------------------------------
 
     def _set_routes(self, routes: Sequence[Route]) -> None:
         # Here, because a facade makes the writer in another thread.
@@ -366,12 +366,8 @@ class RoutedWriter(Generic[Value]):
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _check_run(self) -> None:
-        if self._thread is not None:
-            check_run(self._thread)
-
     def _check(self) -> None:
-        self._check_run()
+        check_run(self._thread)
         if self._error is not None:
             raise self._error
 
@@ -412,7 +408,7 @@ class RoutedWriter(Generic[Value]):
         is_due = filled >= appends.due_at
         if is_due:
             # Not for each event: the others only gather.
-            self._check_run()
+            check_run(self._thread)
         # Block.put() inlined: calling it for each event takes up to a third more processor time.
         block.parts += (header, event)  # type: ignore[arg-type]
         block.places.append(routing_key)
@@ -696,7 +692,7 @@ class RoutedWriter(Generic[Value]):
         return first
 
     async def _wait_for_room(self) -> None:
-        self._check_run()
+        check_run(self._thread)
         while self._outstanding > self._limit and self._error is None:
             if self._room.is_set():
                 self._room = trio.Event()
@@ -788,7 +784,7 @@ class RoutedWriter(Generic[Value]):
 
     def _stop(self) -> None:
         """Close without waiting. Unacknowledged events fail."""
-        self._check_run()
+        check_run(self._thread)
         self._fail(ClosedError(f"the writer of {self._name} is closed"))
         self._counts.end()
 
