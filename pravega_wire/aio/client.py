@@ -2357,7 +2357,8 @@ class ByteStreamWriter(ByteStreamWriterBase):
 class ByteStreamReader(ByteStreamReaderBase):
     """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
 
-    It is for one caller at a time: another one gets :class:`ConcurrentUseError`.
+    Close it (``aclose`` or ``async with``) when you stop reading; a reader that nobody refers to any more
+    closes itself. It is for one caller at a time: another one gets :class:`ConcurrentUseError`.
 
     Example::
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from io import TextIOWrapper
 from typing import Final, TextIO
@@ -40,6 +42,7 @@ __all__ = [
     "exit_code",
     "flush",
     "let_go",
+    "naming",
     "say",
     "show_all",
     "standard_input",
@@ -118,7 +121,19 @@ def exit_code(error: PravegaError) -> Exit:
 
 def say(text: str, *, end: str = "\n") -> None:
     """Write to standard output; a closed pipe is not an error."""
-    _write(sys.stdout, text + end)
+    with naming("standard output"):
+        _write(sys.stdout, text + end)
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Name a file in the errors of writing it, which have no name otherwise."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = file
+        raise
 
 
 def warn(text: str, *, end: str = "\n") -> None:

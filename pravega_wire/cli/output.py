@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TextIO
 
-from pravega_wire.cli.common import let_go
+from pravega_wire.cli.common import let_go, naming
 from pravega_wire.cli.values import size_text, time_text
 from pravega_wire.values.types import StreamCut
 
@@ -135,16 +135,18 @@ class Output:
 
     def line(self, text: str) -> None:
         """Print one line."""
-        print(text, flush=True)
+        with naming("standard output"):
+            print(text, flush=True)
 
     def raw(self, data: bytes) -> None:
         """Print bytes unchanged."""
         if is_missing(sys.stdout):
             return
-        sys.stdout.flush()
-        buffer = sys.stdout.buffer
-        buffer.write(data)
-        buffer.flush()
+        with naming("standard output"):
+            sys.stdout.flush()
+            buffer = sys.stdout.buffer
+            buffer.write(data)
+            buffer.flush()
 
     def json(self, record: Mapping[str, Any]) -> None:
         """Print one line of JSON."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pravega_wire.cli.common import warn
+from pravega_wire.cli.common import naming, warn
 from pravega_wire.cli.frame import DURATION, GROUP, STREAM, Session, WireCommand, passed
 from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted
@@ -227,7 +227,7 @@ def _sink(
     if decode is not None or chosen not in ("arrow", "parquet"):
         show = reading.show(chosen, joined=joined, decode=decode)
     _check_writable(output)
-    with ExitStack() as stack:
+    with naming(str(output)), ExitStack() as stack:
 
         def opened(path: Path) -> reading.Sink:
             if chosen in ("arrow", "parquet"):

@@ -39,6 +39,7 @@ __all__ = [
     "EventRangeReader",
     "RangeReader",
     "ReadDepth",
+    "close_when_dropped",
 ]
 
 CHUNK_BYTES = 1 << 20
@@ -353,8 +354,16 @@ class RangeReader:
             self._flow = None
 
 
+def close_when_dropped(owner: object, reader: RangeReader) -> None:
+    """Release the reader's connection once nobody refers to its owner any more.
+
+    A connection in use refers to the reader, so the reader must not refer to the owner.
+    """
+    finalize(owner, _abandon, trio.lowlevel.current_trio_token(), reader).atexit = False
+
+
 def _abandon(token: trio.lowlevel.TrioToken, reader: RangeReader) -> None:
-    """Release the connection of a reader that was dropped, if it has one; in any thread."""
+    """In any thread."""
     if reader.connected:
         with suppress(trio.RunFinishedError):
             token.run_sync_soon(reader.close)
@@ -374,8 +383,7 @@ class EventRangeReader:
         self._uncounted: EventBatch | None = None
         self._ended = False
         self._closed = False
-        # The connection refers to the other reader, not to this one.
-        finalize(self, _abandon, trio.lowlevel.current_trio_token(), reader).atexit = False
+        close_when_dropped(self, reader)
 
     async def __aenter__(self) -> Self:
         return self

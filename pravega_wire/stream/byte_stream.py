@@ -27,7 +27,7 @@ from pravega_wire.segment.appender import AppenderOwner, SegmentAppender, flush
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime, Waiters, state_of
 from pravega_wire.segment.metadata import SegmentMetadata
-from pravega_wire.segment.reader import RangeReader
+from pravega_wire.segment.reader import RangeReader, close_when_dropped
 from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
 from pravega_wire.support.checks import check_bytes, check_count, check_flag
@@ -434,7 +434,8 @@ class ByteStreamWriter(trio.abc.SendStream):
 class ByteStreamReader(trio.abc.ReceiveStream):
     """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
 
-    It is for one caller at a time: another one gets :class:`ConcurrentUseError`.
+    Close it (``aclose`` or ``async with``) when you stop reading; a reader that nobody refers to any more
+    closes itself. It is for one caller at a time: another one gets :class:`ConcurrentUseError`.
 
     Example::
 
@@ -495,6 +496,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             reader = RangeReader(self._core.stores, target, offset, info.write_offset)
         if self._reader is not None:
             self._reader.close()
+        close_when_dropped(self, reader)
         self._reader = reader
         self._rest = memoryview(b"")
 

@@ -774,6 +774,17 @@ def test_nobody_reads_the_events_any_more(wire: Wire) -> None:
     reader.stderr.close()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("form", ["raw", "json", "arrow"])
+def test_a_full_disk_is_named(wire: Wire, form: str) -> None:
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"event\n")
+    wire("read", "t", "--format", form, "--output", "/dev/full", code=Exit.USAGE)
+    (error,) = wire.error.splitlines()
+    assert error.startswith("error: /dev/full: ")
+    assert "No space left on device" in error
+
+
 def test_nobody_reads_what_was_done(wire: Wire) -> None:
     wire("stream", "create", "a", "b", "c", "kept")
     reading, writing = os.pipe()

@@ -392,6 +392,18 @@ async def test_what_is_dropped_gives_its_connections_back(config: PravegaConfig,
         await no_flows(client)
 
 
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_dropped_reader_of_bytes_gives_its_connection_back(
+    config: PravegaConfig, follow: bool
+) -> None:
+    await trio.to_thread.run_sync(fill_much, config)
+    async with open_client(config) as client:
+        async for _ in client.byte_stream_reader("t", follow=follow):
+            break
+        gc.collect()
+        await no_flows(client)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ["break", "error"])
 def test_what_is_dropped_by_blocking_clients(config: PravegaConfig, way: str, end: str) -> None:
