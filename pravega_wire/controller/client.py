@@ -57,7 +57,6 @@ from pravega_wire.controller.types import (
     NodeUri,
     NoteTimeStatus,
     PingStatus,
-    ReaderGroupConfiguration,
     RemoveWriterStatus,
     SegmentWithRange,
     Successor,
@@ -84,10 +83,9 @@ from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import open_lasting_nursery
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.retry import RetryPolicy
+from pravega_wire.values.groups import ReaderGroupConfig
 from pravega_wire.values.naming import validate_scope_name, validate_user_name
-from pravega_wire.values.policies import (
-    StreamConfiguration,
-)
+from pravega_wire.values.policies import StreamConfiguration
 from pravega_wire.values.types import Endpoint
 
 __all__ = ["ControllerClient", "open_controller"]
@@ -777,7 +775,9 @@ class ControllerClient:
 
     # --- reader groups --------------------------------------------------------------------------
 
-    async def create_reader_group(self, configuration: ReaderGroupConfiguration) -> ReaderGroupConfiguration:
+    async def create_reader_group(
+        self, scope: str, name: str, config: ReaderGroupConfig
+    ) -> ReaderGroupConfig:
         """Create a reader group.
 
         :returns: the configuration that the controller has stored. If the group existed, it is the
@@ -785,12 +785,12 @@ class ControllerClient:
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: an earlier attempt to delete the scope has damaged it.
         """
-        request = group_config(configuration)
+        request = group_config(scope, name, config)
         reply = await self._in_scope("createReaderGroup", request, pb.CreateReaderGroupResponse)
         done("createReaderGroup", request, reply)
         return group_configuration(reply.config)
 
-    async def get_reader_group_config(self, scope: str, name: str) -> ReaderGroupConfiguration:
+    async def get_reader_group_config(self, scope: str, name: str) -> ReaderGroupConfig:
         """Return the configuration of a reader group.
 
         :raises ReaderGroupNotFoundError: the group does not exist.
@@ -804,14 +804,14 @@ class ControllerClient:
         done("getReaderGroupConfig", request, reply)
         return group_configuration(reply.config)
 
-    async def update_reader_group(self, configuration: ReaderGroupConfiguration) -> int:
+    async def update_reader_group(self, scope: str, name: str, config: ReaderGroupConfig) -> int:
         """Replace the configuration of a reader group; return the new generation.
 
         :raises ReaderGroupNotFoundError: the group does not exist.
         :raises ControllerError: with status INVALID_CONFIG if the id or the generation is not the current
             one.
         """
-        request = group_config(configuration)
+        request = group_config(scope, name, config)
         reply = await self._ask("updateReaderGroup", request, pb.UpdateReaderGroupResponse)
         done("updateReaderGroup", request, reply)
         return reply.generation

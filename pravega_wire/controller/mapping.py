@@ -11,14 +11,12 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from pravega_wire.controller.types import (
-    KeyValueTableConfiguration,
-    ReaderGroupConfiguration,
-    SegmentWithRange,
-)
+from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange
 from pravega_wire.errors import UnexpectedReplyError
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.support.checks import check_uuid, milliseconds
+from pravega_wire.values.groups import ReaderGroupConfig
+from pravega_wire.values.groups import RetentionType as GroupRetentionType
 from pravega_wire.values.naming import (
     TABLE_SUFFIX,
     validate_scope_name,
@@ -32,6 +30,7 @@ from pravega_wire.values.policies import (
     ScalingPolicy,
     StreamConfiguration,
 )
+from pravega_wire.values.types import ScopedStream, StreamCut
 
 __all__ = [
     "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "group_config", "group_configuration", "group_info",
@@ -212,8 +211,12 @@ def table_configuration(message: pb.KeyValueTableConfig) -> KeyValueTableConfigu
     )
 
 
-def _cuts(cuts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[pb.StreamCut]:
-    return [stream_cut(scope, stream, cut) for (scope, stream), cut in cuts.items()]
+def _cuts(cuts: Mapping[ScopedStream, StreamCut | None]) -> list[pb.StreamCut]:
+    """Return the cuts of streams; a stream without one has an empty one."""
+    return [
+        stream_cut(stream.scope, stream.name, {} if cut is None else cut.positions)
+        for stream, cut in cuts.items()
+    ]
 
 
 def group_info(scope: str, name: str, group_id: UUID | None = None) -> pb.ReaderGroupInfo:
@@ -223,48 +226,50 @@ def group_info(scope: str, name: str, group_id: UUID | None = None) -> pb.Reader
     )
 
 
-def group_config(configuration: ReaderGroupConfiguration) -> pb.ReaderGroupConfiguration:
-    _check_names("reader group", configuration.scope, configuration.name)
+def group_config(scope: str, name: str, config: ReaderGroupConfig) -> pb.ReaderGroupConfiguration:
+    _check_names("reader group", scope, name)
     return pb.ReaderGroupConfiguration(
-        scope=configuration.scope,
-        readerGroupName=configuration.name,
-        groupRefreshTimeMillis=configuration.group_refresh_ms,
-        automaticCheckpointIntervalMillis=configuration.automatic_checkpoint_ms,
-        maxOutstandingCheckpointRequest=configuration.max_outstanding_checkpoints,
-        retentionType=configuration.retention_type,
-        generation=configuration.generation,
-        readerGroupId=str(configuration.group_id),
-        startingStreamCuts=_cuts(configuration.starts),
-        endingStreamCuts=_cuts(configuration.ends),
+        scope=scope,
+        readerGroupName=name,
+        groupRefreshTimeMillis=milliseconds(config.group_refresh_interval),
+        automaticCheckpointIntervalMillis=milliseconds(config.automatic_checkpoint_interval),
+        maxOutstandingCheckpointRequest=config.max_outstanding_checkpoints,
+        retentionType=config.retention.value,
+        generation=config.generation,
+        readerGroupId=str(config.group_id),
+        startingStreamCuts=_cuts(config.starts),
+        endingStreamCuts=_cuts(config.ends),
     )
 
 
-def group_configuration(message: pb.ReaderGroupConfiguration) -> ReaderGroupConfiguration:
+def group_configuration(message: pb.ReaderGroupConfiguration) -> ReaderGroupConfig:
     """Return a reader group's configuration.
 
-    :raises UnexpectedReplyError: its id is not one.
+    :raises UnexpectedReplyError: no group can have it.
     """
 
-    def cuts(found: Any) -> dict[tuple[str, str], dict[int, int]]:
-        return {(each.streamInfo.scope, each.streamInfo.stream): dict(each.cut) for each in found}
+    def cuts(found: Any) -> dict[ScopedStream, StreamCut | None]:
+        streams = [ScopedStream(each.streamInfo.scope, each.streamInfo.stream) for each in found]
+        return {
+            stream: StreamCut(stream, dict(each.cut)) if each.cut else None
+            for stream, each in zip(streams, found, strict=True)
+        }
 
     try:
-        group_id = UUID(message.readerGroupId) if message.readerGroupId else UUID(int=0)
-    except ValueError:
+        return ReaderGroupConfig(
+            cuts(message.startingStreamCuts),
+            cuts(message.endingStreamCuts),
+            # Other clients accept less than 0, which is the same.
+            max(0, message.groupRefreshTimeMillis) / 1000,
+            message.automaticCheckpointIntervalMillis / 1000,
+            message.maxOutstandingCheckpointRequest,
+            GroupRetentionType(message.retentionType),
+            message.generation,
+            UUID(message.readerGroupId) if message.readerGroupId else UUID(int=0),
+        )
+    except ValueError as error:
         raise UnexpectedReplyError(
-            f"reader group {message.scope}/{message.readerGroupName}: the controller reports the id "
-            f"{message.readerGroupId!r}, which is none",
+            f"reader group {message.scope}/{message.readerGroupName}: the controller reports a configuration "
+            f"that no group can have: {error}",
             scope=message.scope,
-        ) from None
-    return ReaderGroupConfiguration(
-        scope=message.scope,
-        name=message.readerGroupName,
-        starts=cuts(message.startingStreamCuts),
-        ends=cuts(message.endingStreamCuts),
-        group_refresh_ms=message.groupRefreshTimeMillis,
-        automatic_checkpoint_ms=message.automaticCheckpointIntervalMillis,
-        max_outstanding_checkpoints=message.maxOutstandingCheckpointRequest,
-        retention_type=message.retentionType,
-        generation=message.generation,
-        group_id=group_id,
-    )
+        ) from error

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
-
-NO_ID = UUID(int=0)
-"""Id of a reader group that was not created yet."""
 
 __all__ = [
     "Access",
@@ -17,7 +13,6 @@ __all__ = [
     "NodeUri",
     "NoteTimeStatus",
     "PingStatus",
-    "ReaderGroupConfiguration",
     "RemoveWriterStatus",
     "SegmentWithRange",
     "Successor",
@@ -126,35 +121,6 @@ class CreatedTransaction:
     txn_id: UUID
     segments: tuple[SegmentWithRange, ...]
     token: str = field(repr=False, default="")
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderGroupConfiguration:
-    """A reader group as the controller stores it.
-
-    :param scope: scope of the group.
-    :param name: name of the group.
-    :param starts: for each stream, as ``(scope, stream)``, segment id to offset of the cut to begin at; an
-        empty mapping is unbounded.
-    :param ends: the same for the cuts to end at.
-    :param group_refresh_ms: milliseconds after which a reader fetches the group's state.
-    :param automatic_checkpoint_ms: milliseconds between automatic checkpoints; 0 or less for none.
-    :param max_outstanding_checkpoints: largest number of checkpoints in progress.
-    :param retention_type: 0 none, 1 manual, 2 automatic.
-    :param generation: number of the configuration, which the controller counts.
-    :param group_id: id of the group.
-    """
-
-    scope: str
-    name: str
-    starts: Mapping[tuple[str, str], Mapping[int, int]]
-    ends: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
-    group_refresh_ms: int = 3000
-    automatic_checkpoint_ms: int = 30000
-    max_outstanding_checkpoints: int = 3
-    retention_type: int = 0
-    generation: int = 0
-    group_id: UUID = NO_ID
 
 
 @dataclass(frozen=True, slots=True)

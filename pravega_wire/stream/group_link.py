@@ -11,7 +11,6 @@ from typing import Any, Final, Self, TypeVar
 
 import trio
 
-from pravega_wire.controller.types import ReaderGroupConfiguration
 from pravega_wire.errors import (
     InvalidArgumentError,
     NoSuchSegmentError,
@@ -20,7 +19,6 @@ from pravega_wire.errors import (
     ReaderGroupNotFoundError,
     SealedStateError,
     StreamNotFoundError,
-    UnexpectedReplyError,
 )
 from pravega_wire.protocol.group_algorithm import (
     Action,
@@ -64,20 +62,18 @@ from pravega_wire.stream.revisioned import RevisionedStream, only_segment
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
 from pravega_wire.stream.watermarks import MARKS, mark_stream
-from pravega_wire.support.checks import milliseconds
 from pravega_wire.values.groups import (
     OnlineReader,
     OnlineReaders,
     OutstandingCheckpoint,
     ReaderGroupConfig,
-    RetentionType,
     TimeWindow,
 )
 from pravega_wire.values.naming import epoch_of, segment_name, validate_user_name
 from pravega_wire.values.positions import KeyRange, Watermark
 from pravega_wire.values.types import Revision, ScopedStream, StreamCut
 
-__all__ = ["GroupLink", "initial_state", "to_controller"]
+__all__ = ["GroupLink", "initial_state"]
 
 R = TypeVar("R")
 
@@ -102,74 +98,6 @@ def group_name(name: ScopedStream) -> ScopedStream:
     """
     validate_user_name("reader group", name.name)
     return name
-
-
-# --- configurations -------------------------------------------------------------------------------
-
-
-def to_controller(group: ScopedStream, config: ReaderGroupConfig) -> ReaderGroupConfiguration:
-    """A configuration in the controller's form. A stream without a cut has an empty one."""
-
-    def cuts(given: Mapping[ScopedStream, StreamCut | None]) -> dict[tuple[str, str], Mapping[int, int]]:
-        return {
-            (stream.scope, stream.name): {} if cut is None else cut.positions for stream, cut in given.items()
-        }
-
-    return ReaderGroupConfiguration(
-        scope=group.scope,
-        name=group.name,
-        starts=cuts(config.starts),
-        ends=cuts(config.ends),
-        group_refresh_ms=milliseconds(config.group_refresh_interval),
-        automatic_checkpoint_ms=milliseconds(config.automatic_checkpoint_interval),
-        max_outstanding_checkpoints=config.max_outstanding_checkpoints,
-        retention_type=config.retention.value,
-        generation=config.generation,
-        group_id=config.group_id,
-    )
-
-
-def from_controller(stored: ReaderGroupConfiguration) -> ReaderGroupConfig:
-    """A group's configuration from the controller's form.
-
-    :raises UnexpectedReplyError: no group can have it.
-    """
-
-    def cuts(
-        given: Mapping[tuple[str, str], Mapping[int, int]],
-    ) -> dict[ScopedStream, StreamCut | None]:
-        found: dict[ScopedStream, StreamCut | None] = {}
-        for (scope, name), positions in given.items():
-            stream = ScopedStream(scope, name)
-            found[stream] = StreamCut(stream, positions) if positions else None
-        return found
-
-    try:
-        return ReaderGroupConfig(
-            cuts(stored.starts),
-            cuts(stored.ends),
-            # Other clients accept less than 0, which is the same.
-            max(0, stored.group_refresh_ms) / 1000,
-            stored.automatic_checkpoint_ms / 1000,
-            stored.max_outstanding_checkpoints,
-            RetentionType(stored.retention_type),
-            stored.generation,
-            stored.group_id,
-        )
-    except ValueError as error:
-        raise UnexpectedReplyError(
-            f"reader group {stored.scope}/{stored.name}: the controller reports a configuration that no "
-            f"group can have: {error}",
-            scope=stored.scope,
-        ) from error
-
-
-async def load_config(core: ClientCore, group: ScopedStream) -> ReaderGroupConfig:
-    """Fetch a group's configuration from the controller.
-
-    :raises ReaderGroupNotFoundError: the group does not exist.
-    """
-    return from_controller(await core.controller.get_reader_group_config(group.scope, group.name))
 
 
 async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGroupStateInit:
@@ -594,7 +522,9 @@ class GroupLink:
             case Compact():
                 return await self._compact()
             case LoadConfig():
-                return await initial_state(self.core, await load_config(self.core, self.group))
+                group = self.group
+                config = await self.core.controller.get_reader_group_config(group.scope, group.name)
+                return await initial_state(self.core, config)
             case Publish(cuts, config):
                 return await self.publish(cuts, config)
         return await Topology(self.core, self.state.config).answer(action)

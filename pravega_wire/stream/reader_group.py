@@ -57,12 +57,9 @@ from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, EventReader
 from pravega_wire.stream.group_link import (
     GroupLink,
-    from_controller,
     group_name,
     initial_state,
-    load_config,
     state_stream,
-    to_controller,
 )
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
@@ -138,7 +135,7 @@ async def create(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
 
 async def _registered(core: ClientCore, group: ScopedStream) -> ReaderGroupConfig | None:
     try:
-        return await load_config(core, group)
+        return await core.controller.get_reader_group_config(group.scope, group.name)
     except ReaderGroupNotFoundError:
         return None
 
@@ -175,10 +172,10 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
     # First of all, because it fails if a stream does not exist.
     initial = await _first_state(core, group, config)
     proposed = config.with_identity(0, environment().new_id())
-    register = partial(core.controller.create_reader_group, to_controller(group, proposed))
+    register = partial(core.controller.create_reader_group, group.scope, group.name, proposed)
     answered = False
     try:
-        stored = from_controller(await register())
+        stored = await register()
         answered = True
         if stored != config or stored.generation > 0:
             return None
@@ -269,7 +266,8 @@ def _shown(value: object) -> str:
 async def delete(core: ClientCore, group: ScopedStream) -> bool:
     """See :meth:`PravegaClient.delete_reader_group`."""
     try:
-        config = await load_config(core, group_name(group))
+        group_name(group)
+        config = await core.controller.get_reader_group_config(group.scope, group.name)
         await core.controller.delete_reader_group(group.scope, group.name, config.group_id)
     except ReaderGroupNotFoundError:
         return False
@@ -278,11 +276,7 @@ async def delete(core: ClientCore, group: ScopedStream) -> bool:
 
 async def exists(core: ClientCore, group: ScopedStream) -> bool:
     """See :meth:`PravegaClient.reader_group_exists`."""
-    try:
-        await load_config(core, group_name(group))
-    except ReaderGroupNotFoundError:
-        return False
-    return True
+    return await _registered(core, group_name(group)) is not None
 
 
 class ReaderGroup:
@@ -754,14 +748,14 @@ class ReaderGroup:
         core, group = self._core, self._link.group
         accepted = True
         try:
-            generation = await core.controller.update_reader_group(to_controller(group, config))
+            generation = await core.controller.update_reader_group(group.scope, group.name, config)
             stored = config.with_identity(generation, config.group_id)
         except ControllerError as error:
             if error.status != "INVALID_CONFIG":
                 raise
             # The generation is outdated: another process changed the configuration, or this call did in an
             # attempt whose answer was lost.
-            stored = await load_config(core, group)
+            stored = await core.controller.get_reader_group_config(group.scope, group.name)
             accepted = stored == config and stored.generation == config.generation + 1
             if not accepted:
                 try:

@@ -29,7 +29,6 @@ from pravega_wire.controller.types import (
     NodeUri,
     NoteTimeStatus,
     PingStatus,
-    ReaderGroupConfiguration,
     RemoveWriterStatus,
     SegmentWithRange,
     TxnStatus,
@@ -55,8 +54,10 @@ from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaCluster, PravegaServer, standalone
 from pravega_wire.testing.running import Kind
 from pravega_wire.transport.retry import RetryPolicy
+from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
 from pravega_wire.values.naming import epoch_of, segment_id
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.values.types import StreamCut
 
 SERVER_PAGE = 1000
 LEASE = 60.0
@@ -189,7 +190,7 @@ def test_a_scope_with_something_in_it(config: PravegaConfig) -> None:
         await controller.create_stream(scope, "sealed", FOUR)
         await controller.seal_stream(scope, "sealed")
         await controller.create_key_value_table(scope, "table", KeyValueTableConfiguration(1, 8))
-        await controller.create_reader_group(group(scope, "group", "open"))
+        await controller.create_reader_group(scope, "group", group(scope, "open"))
         with pytest.raises(ScopeNotEmptyError, match=scope) as caught:
             await controller.delete_scope(scope)
         assert (caught.value.scope, caught.value.status) == (scope, "SCOPE_NOT_EMPTY")
@@ -634,36 +635,39 @@ def test_a_commit_notes_its_writer_s_time(config: PravegaConfig) -> None:
 
 # --- reader groups --------------------------------------------------------------------------------
 
-NO_RETENTION, MANUAL, AUTOMATIC = range(3)
-
 
 def group(
-    scope: str, name: str, *streams: str, retention: int = NO_RETENTION, group_id: UUID | None = None
-) -> ReaderGroupConfiguration:
-    every: dict[tuple[str, str], dict[int, int]] = {(scope, stream): {} for stream in streams}
-    return ReaderGroupConfiguration(
-        scope, name, every, every, retention_type=retention, group_id=group_id or uuid4()
-    )
+    scope: str,
+    *streams: str,
+    retention: RetentionType = RetentionType.NONE,
+    group_id: UUID | None = None,
+) -> ReaderGroupConfig:
+    config = ReaderGroupConfig.of([ScopedStream(scope, each) for each in streams], retention=retention)
+    return config.with_identity(0, group_id or uuid4())
 
 
 @pytest.mark.smoke
 def test_the_life_of_a_reader_group(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", TWO)
-        wanted = ReaderGroupConfiguration(
-            scope,
-            "g",
-            {(scope, "s"): {0: 0, 1: 0}},
-            {(scope, "s"): {0: 100, 1: -1}},
-            group_refresh_ms=1234,
-            automatic_checkpoint_ms=23_456,
+        stream = ScopedStream(scope, "s")
+        wanted = ReaderGroupConfig(
+            {stream: StreamCut(stream, {0: 0, 1: 0})},
+            {stream: StreamCut(stream, {0: 100, 1: -1})},
+            group_refresh_interval=1.234,
+            automatic_checkpoint_interval=23.456,
             max_outstanding_checkpoints=7,
+            retention=RetentionType.NONE,
+            generation=0,
             group_id=uuid4(),
         )
-        assert await controller.create_reader_group(wanted) == wanted
-        assert await controller.get_reader_group_config(scope, "g") == wanted
-        # It exists: the stored configuration comes back.
-        assert await controller.create_reader_group(group(scope, "g", "s")) == wanted
+        for stored in (
+            await controller.create_reader_group(scope, "g", wanted),
+            await controller.get_reader_group_config(scope, "g"),
+            # It exists: the stored configuration comes back.
+            await controller.create_reader_group(scope, "g", group(scope, "s")),
+        ):
+            assert (stored, stored.generation, stored.group_id) == (wanted, 0, wanted.group_id)
         # The group's state is a stream of its own, and each stream has one of watermarks.
         listed = set(await all_of(controller.list_streams(scope)))
         assert listed == {"s", "_MARKs", "_RGg", "_MARK_RGg"}
@@ -671,13 +675,13 @@ def test_the_life_of_a_reader_group(config: PravegaConfig) -> None:
             assert ScopedStream.parse(f"{scope}/{name}").name == name
             assert await controller.get_current_segments(scope, name)
 
-        changed = group(scope, "g", "s", group_id=wanted.group_id)
-        assert await controller.update_reader_group(changed) == 1
+        changed = group(scope, "s", group_id=wanted.group_id)
+        assert await controller.update_reader_group(scope, "g", changed) == 1
         stored = await controller.get_reader_group_config(scope, "g")
         assert (stored.generation, stored.starts, stored.group_id) == (1, changed.starts, wanted.group_id)
-        for outdated in (changed, group(scope, "g", "s")):
+        for outdated in (changed, group(scope, "s")):
             with pytest.raises(ControllerError, match="INVALID_CONFIG") as caught:
-                await controller.update_reader_group(outdated)
+                await controller.update_reader_group(scope, "g", outdated)
             assert caught.value.status == "INVALID_CONFIG"
 
         with pytest.raises(ReaderGroupNotFoundError):
@@ -694,7 +698,7 @@ def test_the_life_of_a_reader_group(config: PravegaConfig) -> None:
 def test_the_server_makes_up_an_id(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", StreamConfiguration())
-        stored = await controller.create_reader_group(group(scope, "g", "s", group_id=UUID(int=0)))
+        stored = await controller.create_reader_group(scope, "g", group(scope, "s", group_id=UUID(int=0)))
         assert stored.group_id.int != 0
 
     run(config, body)
@@ -704,18 +708,21 @@ def test_subscribers(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", TWO)
         assert await controller.list_subscribers(scope, "s") == []
-        manual = await controller.create_reader_group(group(scope, "manual", "s", retention=MANUAL))
-        automatic = await controller.create_reader_group(group(scope, "auto", "s", retention=AUTOMATIC))
-        none = await controller.create_reader_group(group(scope, "none", "s"))
+        manual, automatic, none = [
+            await controller.create_reader_group(scope, name, group(scope, "s", retention=retention))
+            for name, retention in (
+                ("manual", RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT),
+                ("auto", RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT),
+                ("none", RetentionType.NONE),
+            )
+        ]
         names = {f"{scope}/manual", f"{scope}/auto"}
         assert set(await controller.list_subscribers(scope, "s")) == names
 
         update = controller.update_subscriber_stream_cut
         cut = {0: 0, 1: 0}
-        for each in (manual, automatic):
-            await controller.update_subscriber_stream_cut(
-                scope, "s", f"{scope}/{each.name}", each.group_id, each.generation, cut
-            )
+        for name, each in (("manual", manual), ("auto", automatic)):
+            await update(scope, "s", f"{scope}/{name}", each.group_id, each.generation, cut)
         with pytest.raises(InvalidStreamCutError, match="not valid"):
             await update(scope, "s", f"{scope}/manual", manual.group_id, 0, {0: 0})
         with pytest.raises(ReaderGroupNotFoundError, match="not a subscriber"):
@@ -887,7 +894,7 @@ LENIENT_CALLS: dict[str, Call] = {
 """Calls that say something else about a stream that is not there."""
 GROUP_CALLS: dict[str, Call] = {
     "get_reader_group_config": lambda c, scope, name: c.get_reader_group_config(scope, name),
-    "update_reader_group": lambda c, scope, name: c.update_reader_group(group(scope, name, "s")),
+    "update_reader_group": lambda c, scope, name: c.update_reader_group(scope, name, group(scope, "s")),
     "delete_reader_group": lambda c, scope, name: c.delete_reader_group(scope, name, uuid4()),
 }
 TABLE_CALLS: dict[str, Call] = {
@@ -899,7 +906,7 @@ TABLE_CALLS: dict[str, Call] = {
     ),
 }
 OTHER_NAMES: dict[str, Call] = {
-    "create_reader_group": lambda c, scope, name: c.create_reader_group(group(scope, name, "s")),
+    "create_reader_group": lambda c, scope, name: c.create_reader_group(scope, name, group(scope, "s")),
     "create_key_value_table": lambda c, scope, name: c.create_key_value_table(
         scope, name, KeyValueTableConfiguration(1, 8)
     ),
@@ -910,7 +917,7 @@ SCOPE_CALLS: dict[str, Callable[[ControllerClient, str], Awaitable[Any]]] = {
     "list_streams_for_tag": lambda c, scope: all_of(c.list_streams_for_tag(scope, "tag")),
     "list_key_value_tables": lambda c, scope: all_of(c.list_key_value_tables(scope)),
     "create_stream": lambda c, scope: c.create_stream(scope, "s", FOUR),
-    "create_reader_group": lambda c, scope: c.create_reader_group(group(scope, "g", "s")),
+    "create_reader_group": lambda c, scope: c.create_reader_group(scope, "g", group(scope, "s")),
     "create_key_value_table": lambda c, scope: c.create_key_value_table(
         scope, "t", KeyValueTableConfiguration(1, 8)
     ),

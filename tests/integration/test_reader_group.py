@@ -71,7 +71,7 @@ from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.stream import reader_group
 from pravega_wire.stream.byte_stream import ByteStreamWriter
-from pravega_wire.stream.group_link import GroupLink, initial_state, to_controller
+from pravega_wire.stream.group_link import GroupLink, initial_state
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.testing import FaultProxy
@@ -1060,8 +1060,9 @@ async def test_a_group_whose_stream_was_deleted_exists(config: PravegaConfig) ->
 async def register(client: PravegaClient, name: str, wanted: ReaderGroupConfig) -> UUID:
     """What a process does that dies before it writes the group's state."""
     group_id = uuid4()
-    group = to_controller(client.config.resolve(name), wanted.with_identity(0, group_id))
-    await core_of(client).controller.create_reader_group(group)
+    group = client.config.resolve(name)
+    controller = core_of(client).controller
+    await controller.create_reader_group(group.scope, group.name, wanted.with_identity(0, group_id))
     return group_id
 
 

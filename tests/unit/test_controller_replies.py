@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
 
 from pravega_wire import ScopedStream, StreamCut
 from pravega_wire.controller import mapping
-from pravega_wire.controller.types import NO_ID, ReaderGroupConfiguration, SegmentWithRange
+from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import InvalidArgumentError, UnexpectedReplyError
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.stream import batch, resumable
-from pravega_wire.stream.group_link import from_controller
+from pravega_wire.values.groups import ReaderGroupConfig
 from pravega_wire.values.policies import RetentionPolicy, RetentionType, ScaleType, StreamConfiguration
 
 STREAM = ScopedStream("s", "t")
@@ -78,27 +78,33 @@ def test_an_unknown_policy_is_an_error_of_the_stream(
     assert (caught.value.scope, caught.value.stream) == ("s", "t")
 
 
-GROUP = ReaderGroupConfiguration("s", "g", {("s", "t"): {}})
+def group(**fields: Any) -> pb.ReaderGroupConfiguration:
+    """A group as the controller reports it, with other values of these fields."""
+    message = mapping.group_config("s", "g", ReaderGroupConfig.of([STREAM]))
+    for name in fields:
+        message.ClearField(name)
+    message.MergeFrom(pb.ReaderGroupConfiguration(**fields))
+    return message
 
 
 def test_a_group_that_is_to_be_fetched_in_less_than_no_time_is_visible() -> None:
-    assert from_controller(replace(GROUP, group_refresh_ms=-5)).group_refresh_interval == 0
+    assert mapping.group_configuration(group(groupRefreshTimeMillis=-5)).group_refresh_interval == 0
 
 
-def test_a_group_that_cannot_be_is_an_error_of_the_group() -> None:
-    message = mapping.group_config(GROUP)
-    message.readerGroupId = "x"
-    with pytest.raises(UnexpectedReplyError, match=r"reader group s/g: .*'x'") as caught:
-        mapping.group_configuration(message)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"readerGroupId": "x"},
+        {"retentionType": 7},
+        {"startingStreamCuts": []},
+        {"maxOutstandingCheckpointRequest": 0},
+    ],
+)
+def test_a_group_that_cannot_be_is_an_error_of_the_group(fields: dict[str, Any]) -> None:
+    with pytest.raises(UnexpectedReplyError, match="reader group s/g: ") as caught:
+        mapping.group_configuration(group(**fields))
+    assert not isinstance(caught.value, InvalidArgumentError)
     assert caught.value.scope == "s"
-    wrong: list[dict[str, Any]] = [
-        {"retention_type": 7}, {"starts": {}}, {"max_outstanding_checkpoints": 0}
-    ]  # fmt: skip
-    for changes in wrong:
-        with pytest.raises(UnexpectedReplyError, match="reader group s/g: ") as caught:
-            from_controller(replace(GROUP, **changes))
-        assert not isinstance(caught.value, InvalidArgumentError)
-        assert caught.value.scope == "s"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +151,7 @@ def controller(between: list[int], of_epoch: list[SegmentWithRange]) -> Any:
 def test_a_writer_that_is_resumed_needs_the_segments_of_the_stream(between: list[int]) -> None:
     core = controller(between, [SegmentWithRange(1, 0.0, 1.0)])
     with pytest.raises(UnexpectedReplyError, match="of stream s/t") as caught:
-        trio.run(resumable._stored, core, STREAM, lambda name: NO_ID)
+        trio.run(resumable._stored, core, STREAM, lambda name: UUID(int=0))
     assert (caught.value.scope, caught.value.stream) == ("s", "t")
 
 
