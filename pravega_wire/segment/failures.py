@@ -29,7 +29,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.support.secrecy import without_secrets
 
-__all__ = ["beyond_end", "check_passing", "data_read", "error_of", "no_data", "reading_given_up"]
+__all__ = ["beyond_end", "check_passing", "data_read", "error_of", "reading_given_up"]
 
 _TOKEN_EXPIRED = 1
 _ILLEGAL_ARGUMENT = 0
@@ -135,18 +135,12 @@ def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: 
             offset=offset,
         )
     if not data:
-        raise no_data(offset, segment=segment, host=host)
+        # A store that unloads a segment answers so (docs/protocol/wire.md, "Tail reads"). Asking again at
+        # once may go on for ever.
+        raise ConnectionLostError(
+            f"{host} has answered a read of {segment} at {offset} without data", segment=segment, host=host
+        )
     return data
-
-
-def no_data(offset: int, *, segment: str, host: str) -> ConnectionLostError:
-    """Return the error for a reply without bytes that is not the end. Asking at once may go on for ever.
-
-    A store that unloads a segment answers so (``docs/protocol/wire.md``, "Tail reads").
-    """
-    return ConnectionLostError(
-        f"{host} has answered a read of {segment} at {offset} without data", segment=segment, host=host
-    )
 
 
 def beyond_end(segment: str, start: int, end: int, length: int) -> InvalidArgumentError:

@@ -7,9 +7,9 @@ from typing import Final
 
 import trio
 
-from pravega_wire.errors import PravegaError, UnexpectedReplyError
+from pravega_wire.errors import PravegaError
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment.failures import error_of, no_data
+from pravega_wire.segment.failures import data_read
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
@@ -111,34 +111,28 @@ class FollowingReader(RangeReader):
         if asked is None:
             return False
         offset, length = asked
-        if isinstance(reply, c.SegmentIsSealed):
+        read = reply if isinstance(reply, c.SegmentRead) else None
+        if isinstance(reply, c.SegmentIsSealed) or (
+            read is not None and read.offset == offset and read.end_of_segment and not read.data
+        ):
             self._end_at(offset)
-        elif not isinstance(reply, c.SegmentRead):
-            host = self._flow.connection.host if self._flow is not None else "?"
-            self._fail(error_of(reply, segment=self.target.name, host=host, doing="reading"))
-        elif reply.offset != offset:
-            self._fail(
-                UnexpectedReplyError(
-                    f"{self.target.name}: asked for bytes from {offset}, got them from {reply.offset}",
-                    segment=self.target.name,
-                )
-            )
-        elif not reply.data and not reply.end_of_segment:
-            host = self._flow.connection.host if self._flow is not None else "?"
-            self._fail(no_data(offset, segment=self.target.name, host=host))
-        else:
-            data = memoryview(reply.data)[:length]
-            if data:
-                self.counts.received(len(data))
-                self._chunks[offset] = data
-                self._next = offset + len(data)
-                self._arrived.set()
-            if reply.end_of_segment and len(data) == len(reply.data):
-                self._end_at(offset + len(data))
-            elif len(data) == length or not self._chunks:
-                self._ask_ahead()
-            # Else these are the last bytes for now: the next request is sent when they are taken. By then
-            # there may be more, which come in one answer.
+            return True
+        try:
+            data = data_read(reply, offset, length, end=self.end, segment=self.target.name, host=self._host)
+        except PravegaError as error:
+            self._fail(error)
+            return True
+        assert read is not None
+        self.counts.received(len(data))
+        self._chunks[offset] = data
+        self._next = offset + len(data)
+        self._arrived.set()
+        if read.end_of_segment and len(data) == len(read.data):
+            self._end_at(self._next)
+        elif len(data) == length:
+            self._ask_ahead()
+        # Else these are the last bytes for now: the next request is sent when they are taken. By then there
+        # may be more, which come in one answer.
         return True
 
     def _end_at(self, offset: int) -> None:

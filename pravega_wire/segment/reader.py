@@ -149,12 +149,10 @@ class RangeReader:
         if asked is None:
             return False
         offset, length = asked
-        host = "?"
         if self._flow is not None:
-            host = self._flow.connection.host
             self._ahead.answered(request_id, self._flow.connection.greeting)
         try:
-            data = data_read(reply, offset, length, end=self.end, segment=self.target.name, host=host)
+            data = data_read(reply, offset, length, end=self.end, segment=self.target.name, host=self._host)
         except PravegaError as error:
             self._fail(error)
             return True
@@ -165,6 +163,10 @@ class RangeReader:
         if offset == self.offset:
             self._arrived.set()
         return True
+
+    @property
+    def _host(self) -> str:
+        return "?" if self._flow is None else self._flow.connection.host
 
     def on_lost(self, error: PravegaError) -> None:
         """See :class:`FlowHandler`."""
