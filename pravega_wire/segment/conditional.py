@@ -50,7 +50,8 @@ class ConditionalAppender:
         self._set_up_done = False
         self._sent = False
         self._waiters = Waiters(
-            f"the writer of {target.name} is closed; an event that was being written then may be stored"
+            f"the writer of {target.name} is closed; an event that was being written then may be stored",
+            stores.thread,
         )
 
     # --- replies --------------------------------------------------------------------------------

@@ -52,13 +52,13 @@ class Waiters:
     :class:`ClosedError` at once, and so do tasks that begin to wait later.
 
     :param message: text of the error.
-    :param thread: the thread of the client's trio run, if tasks of other runs may get the handle.
+    :param thread: the thread of the client's trio run.
     :ivar closed: whether the handle was closed.
     """
 
     __slots__ = ("_message", "_scopes", "_thread", "closed")
 
-    def __init__(self, message: str, thread: int | None = None) -> None:
+    def __init__(self, message: str, thread: int) -> None:
         self._message = message
         self._thread = thread
         self._scopes: dict[trio.CancelScope, None] = {}

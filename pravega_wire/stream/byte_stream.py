@@ -122,7 +122,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._opening = OneAtATime(f"another call is opening the writer of byte stream {stream}")
         self._writing = OneAtATime(f"another call is writing to byte stream {stream}")
         # Closed as soon as closing begins. Accepted bytes are still flushed then.
-        self._waiters = Waiters(f"the writer of byte stream {stream} is closed", core.thread)
+        self._waiters = Waiters(f"the writer of byte stream {stream} is closed", core.stores.thread)
 
     __reduce__ = not_shared
 
@@ -455,7 +455,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._reader: RangeReader | None = None
         self._rest = memoryview(b"")
         self._alone = OneAtATime(f"another call is using the reader of byte stream {stream}")
-        self._waiters = Waiters(f"the reader of byte stream {stream} is closed", core.thread)
+        self._waiters = Waiters(f"the reader of byte stream {stream} is closed", core.stores.thread)
 
     __reduce__ = not_shared
 

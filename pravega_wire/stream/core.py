@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from threading import get_ident
 from typing import Any, NoReturn
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -46,8 +45,6 @@ class ClientCore:
     tokens: TokenCache
     nursery: trio.Nursery
     closed: bool = field(default=False)
-    thread: int = field(default_factory=get_ident)
-    """The thread of the trio run that opened the client."""
     turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
     group_states: WeakValueDictionary[ScopedStream, Any] = field(default_factory=WeakValueDictionary)
     """The states of reader groups that are open; see :mod:`pravega_wire.stream.group_link`."""
@@ -79,7 +76,7 @@ class ClientCore:
 
         :raises InvalidArgumentError: it is not.
         """
-        check_run(self.thread)
+        check_run(self.stores.thread)
 
     def turn(self, stream: ScopedStream) -> trio.Lock:
         """The lock that conditional writers of a stream take when they get in each other's way."""

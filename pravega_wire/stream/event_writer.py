@@ -80,9 +80,9 @@ class EventWriter(RoutedWriter[Value]):
         large_events: bool = False,
     ) -> None:
         super().__init__(
+            core,
+            stream,
             str(stream),
-            core.nursery,
-            core.counters.writing(stream),
             max_outstanding_bytes=max_outstanding_bytes,
             partitioner=partitioner,
         )
@@ -97,8 +97,6 @@ class EventWriter(RoutedWriter[Value]):
         self._note_time_every = note_time_every
         self._noting = trio.CancelScope()
         self._has_noted = False
-        self.stream = stream
-        self._core = core
         self._by_id: dict[int, SegmentAppender] = {}
         self._opened = False
 
@@ -130,7 +128,7 @@ class EventWriter(RoutedWriter[Value]):
         )
         self._opened = True
         if self._note_time_every is not None:
-            self._nursery.start_soon(self._note_times, name=f"time of the writer of {self.stream}")
+            self._core.nursery.start_soon(self._note_times, name=f"time of the writer of {self.stream}")
 
     async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
         """See :class:`RoutedWriter`. An event over the normal limit is stored when this returns."""

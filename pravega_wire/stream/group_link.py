@@ -358,7 +358,9 @@ class GroupLink:
         self._shared = shared
         self._synchronizer = shared.synchronizer
         self._watching = shared.watching
-        self._waiters = Waiters(f"the connection to the state of reader group {group} is closed", core.thread)
+        self._waiters = Waiters(
+            f"the connection to the state of reader group {group} is closed", core.stores.thread
+        )
         shared.links += 1
         # What was fetched by then may have been written at any time.
         self.watched_since = datetime.now(UTC)

@@ -111,7 +111,7 @@ class InOrder:
         self._find = find
         self._left: Iterator[SegmentRange] | None = None
         self._current: EventRangeReader | None = None
-        self._waiters = Waiters(_CLOSED, core.thread)
+        self._waiters = Waiters(_CLOSED, core.stores.thread)
 
     @property
     def state(self) -> str:

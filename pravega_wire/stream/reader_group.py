@@ -299,7 +299,7 @@ class ReaderGroup:
     def __init__(self, link: GroupLink) -> None:
         self._link = link
         self._core = link.core
-        self._waiters = Waiters(f"reader group {link.group} is closed", link.core.thread)
+        self._waiters = Waiters(f"reader group {link.group} is closed", link.core.stores.thread)
 
     __reduce__ = not_shared
 

@@ -83,7 +83,7 @@ class RevisionedStream(Generic[T]):
         self._appender = ConditionalAppender(core.stores, self._target)
         self._waiters = Waiters(
             f"revisioned stream {stream} is closed; a value that was being written may be stored",
-            core.thread,
+            core.stores.thread,
         )
 
     __reduce__ = not_shared

@@ -12,7 +12,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice, pairwise
 from struct import Struct
-from threading import get_ident
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
@@ -23,7 +22,7 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     PravegaError,
 )
-from pravega_wire.metrics import WriteCounts, WriterMetrics
+from pravega_wire.metrics import WriterMetrics
 from pravega_wire.protocol.append import (
     BLOCK_BYTES,
     HEADER_BYTES,
@@ -48,7 +47,7 @@ from pravega_wire.stream.arrow import (
     one_array,
     payload_at,
 )
-from pravega_wire.stream.core import not_shared
+from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.support.checks import (
     check_bytes,
     check_payload,
@@ -59,6 +58,7 @@ from pravega_wire.support.checks import (
 from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import check_run
 from pravega_wire.values.hashing import routing_key_position
+from pravega_wire.values.types import ScopedStream
 
 __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
 
@@ -288,17 +288,19 @@ class RoutedWriter(Generic[Value]):
 
     def __init__(
         self,
+        core: ClientCore,
+        stream: ScopedStream,
         name: str,
-        nursery: trio.Nursery,
-        counts: WriteCounts,
         *,
         max_outstanding_bytes: int,
         partitioner: Partitioner = routing_key_position,
     ) -> None:
         check_bytes("max_outstanding_bytes", max_outstanding_bytes)
+        self.stream = stream
+        self._core = core
+        self._thread = core.stores.thread
         self._name = name
-        self._nursery = nursery
-        self._counts = counts
+        self._counts = counts = core.counters.writing(stream)
         self._owner = AppenderOwner(
             acknowledged=self._acknowledged,
             resent=counts.resent,
@@ -309,7 +311,6 @@ class RoutedWriter(Generic[Value]):
         self._limit = max_outstanding_bytes
         self._headers = _Headers()
         self._position_of = checked_partitioner(partitioner, name)
-        self._thread: int | None = None
         self._routes: list[Route] = []
         self._highs: list[float] = []
         self._only: SegmentAppender | None = None
@@ -328,8 +329,6 @@ class RoutedWriter(Generic[Value]):
     # --- routes ---------------------------------------------------------------------------------
 
     def _set_routes(self, routes: Sequence[Route]) -> None:
-        # Here, because a facade makes the writer in another thread.
-        self._thread = get_ident()
         self._routes = sorted(routes, key=lambda route: route.high)
         self._highs = [route.high for route in self._routes]
         if self._highs:
@@ -342,7 +341,7 @@ class RoutedWriter(Generic[Value]):
 
     def _start(self, appender: SegmentAppender) -> None:
         self._counts.begin(self._written)
-        self._nursery.start_soon(appender.run, name=f"appending to {appender.target.name}")
+        self._core.nursery.start_soon(appender.run, name=f"appending to {appender.target.name}")
 
     def _appenders(self) -> list[SegmentAppender]:
         return list(dict.fromkeys(route.appender for route in self._routes))

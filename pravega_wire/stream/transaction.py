@@ -88,13 +88,8 @@ class TransactionWriter(RoutedWriter[bytes]):
     ) -> None:
         self._why_closed = why_closed
         super().__init__(
-            f"transaction {suffix} on {stream}",
-            core.nursery,
-            core.counters.writing(stream),
-            max_outstanding_bytes=max_outstanding_bytes,
+            core, stream, f"transaction {suffix} on {stream}", max_outstanding_bytes=max_outstanding_bytes
         )
-        self.stream = stream
-        self._core = core
         self._set_routes(
             [
                 Route(

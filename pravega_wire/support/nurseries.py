@@ -25,14 +25,14 @@ E = TypeVar("E", bound=BaseException)
 _CONCURRENT_LOOKUPS = 16
 
 
-def check_run(thread: int | None) -> None:
+def check_run(thread: int) -> None:
     """Check that the calling code runs in the trio run that opened a client.
 
-    :param thread: the thread of that run; None: any may call. A thread has one run at a time, and asking for
-        the thread takes a third of the time that asking for the run takes.
+    :param thread: the thread of that run. A thread has one run at a time, and asking for the thread takes a
+        third of the time that asking for the run takes.
     :raises InvalidArgumentError: it runs elsewhere. What it waits for would be told in the wrong run.
     """
-    if thread is not None and get_ident() != thread:
+    if get_ident() != thread:
         raise InvalidArgumentError(
             "the client belongs to another trio run: open another one in this run"
             if trio.lowlevel.in_trio_run()

@@ -6,6 +6,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from struct import pack, unpack_from
+from threading import get_ident
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -117,8 +119,8 @@ class Writer(RoutedWriter):
     """Gathers blocks that nobody sends."""
 
     def __init__(self, highs: Sequence[float], *, has_successors: bool = True) -> None:
-        counts = Counters().writing(ScopedStream("s", "t"))
-        super().__init__("s/t", cast(trio.Nursery, None), counts, max_outstanding_bytes=MANY)
+        core: Any = SimpleNamespace(counters=Counters(), stores=SimpleNamespace(thread=get_ident()))
+        super().__init__(core, ScopedStream("s", "t"), "s/t", max_outstanding_bytes=MANY)
         self._has_successors = has_successors
         self.changes: list[Sequence[float]] = []
         self.cut_at(highs)

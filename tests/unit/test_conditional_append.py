@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any, cast
 
 import pytest
@@ -24,6 +25,7 @@ class Store:
     limits = Limits.of(30.0)
     attempt_limit = SegmentStores.attempt_limit
     host = "host:1"
+    thread = get_ident()
 
     def __init__(self, *script: str) -> None:
         self.pool = self.connection = self

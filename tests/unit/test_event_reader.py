@@ -130,7 +130,6 @@ class Core:
     """As much of a client as a reader uses."""
 
     nursery = Nursery()
-    thread = None
 
     def __init__(self, store: Store) -> None:
         self.stores = store

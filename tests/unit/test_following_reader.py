@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from threading import get_ident
 from typing import Any, cast
 
 import pytest
@@ -32,7 +33,7 @@ class Store:
     host = "host"
     closed = False
     refuses = False
-    thread = None
+    thread = property(lambda self: get_ident())
 
     def __init__(self) -> None:
         self.pool = self.connection = self
