@@ -45,7 +45,7 @@ from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "check_cut", "check_not_sealed", "check_offsets", "head", "last_segments", "no_successors",
+    "check_cut", "check_not_sealed", "check_offsets", "exact_cut", "head", "last_segments", "no_successors",
     "recorded_successors", "segment_ranges", "segments_of_epochs", "stream_layout", "successors", "tail",
 ]  # fmt: skip
 
@@ -297,6 +297,24 @@ def _check_offset(stream: ScopedStream, segment: str, offset: int, length: int) 
         )
 
 
+async def exact_cut(core: ClientCore, cut: StreamCut) -> StreamCut:
+    """A cut with the length of each segment that was read to its end; all its offsets exist.
+
+    :raises InvalidStreamCutError: a segment that was read to its end was deleted, or as for
+        :func:`check_offsets`.
+    """
+    exact = await with_lengths(core, cut)
+    gone = [segment_id for segment_id, offset in exact.positions.items() if offset < 0]
+    if gone:
+        raise InvalidStreamCutError(
+            f"{cut} is no place in stream {cut.stream} any more: segment {min(gone)} of the cut was deleted",
+            scope=cut.stream.scope,
+            stream=cut.stream.name,
+        )
+    await check_offsets(core, exact)
+    return exact
+
+
 async def truncate(core: ClientCore, cut: StreamCut) -> None:
     """See :meth:`PravegaClient.truncate_stream`; the cut was checked.
 
@@ -306,16 +324,8 @@ async def truncate(core: ClientCore, cut: StreamCut) -> None:
     stream = cut.stream
     backoff = Backoff()
     while True:
-        exact = await with_lengths(core, cut)
-        gone = [segment_id for segment_id, offset in exact.positions.items() if offset < 0]
-        if gone:
-            raise InvalidStreamCutError(
-                f"stream {stream} cannot be truncated at {cut}: segment {min(gone)} of the cut was deleted",
-                scope=stream.scope,
-                stream=stream.name,
-            )
         # The controller would take any offset for the head, and then refuse those that exist.
-        await check_offsets(core, exact)
+        exact = await exact_cut(core, cut)
         try:
             return await core.controller.truncate_stream(stream.scope, stream.name, dict(exact.positions))
         except InvalidStreamCutError as error:

@@ -785,9 +785,7 @@ class ReaderGroup:
         exact = []
         for cut in given:
             await batch.check_cut(self._core, cut)
-            # The controller does not know the mark for a segment that was read to its end.
-            exact.append(await batch.with_lengths(self._core, cut))
-            await batch.check_offsets(self._core, exact[-1])
+            exact.append(await batch.exact_cut(self._core, cut))
         for cut in exact:
             try:
                 await self._release(config, cut)
