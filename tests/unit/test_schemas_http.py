@@ -56,6 +56,7 @@ from pravega_wire.schemas import (
     transport,
 )
 from pravega_wire.schemas.serializer import header_of
+from tests.inside import forget_told
 
 OBJECT = JsonSchema("thing", {"type": "object"})
 VERSION = {"type": "thing", "serializationFormat": "Json", "version": 0, "id": 0}
@@ -332,6 +333,8 @@ def test_a_lost_connection_is_followed_by_another_attempt(ask: Ask) -> None:
 
 @pytest.mark.parametrize("ask", WAYS)
 def test_a_registry_that_is_away_is_told_once(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    # Another test's server may have had the same port.
+    forget_told()
     with fake(b"", reply(200, GROUP)) as server:
         ask(server.uri, "group_properties", "g")
     # The connection was found again at once.
