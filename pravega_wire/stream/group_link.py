@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeVar
@@ -131,6 +131,20 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGr
 # --- requests to the controller -------------------------------------------------------------------
 
 
+async def _execute(steps: Generator[Action, Any, R], perform: Callable[[Action], Awaitable[Any]]) -> R:
+    result: Any = None
+    try:
+        while True:
+            try:
+                action = steps.send(result)
+            except StopIteration as stop:
+                value: R = stop.value
+                return value
+            result = await perform(action)
+    finally:
+        steps.close()
+
+
 class Topology:
     """The controller's view of the segments of a group's streams."""
 
@@ -138,17 +152,6 @@ class Topology:
         self._core = core
         self._config = config
         self._epochs: dict[tuple[ScopedStream, int], dict[int, KeyRange]] = {}
-
-    async def run(self, steps: Generator[Action, Any, R]) -> R:
-        """Execute steps that only make requests."""
-        result: Any = None
-        while True:
-            try:
-                action = steps.send(result)
-            except StopIteration as stop:
-                value: R = stop.value
-                return value
-            result = await self.answer(action)
 
     async def answer(self, action: Action) -> Any:
         """The answer to one request."""
@@ -169,7 +172,7 @@ class Topology:
         fails on cuts of sealed streams.)
         """
         try:
-            return await self.run(completed_cut(offsets))
+            return await _execute(completed_cut(offsets), self.answer)
         except (PermissionDeniedError, StreamNotFoundError):
             return offsets
 
@@ -501,17 +504,7 @@ class GroupLink:
 
     async def run(self, steps: Generator[Action, Any, R]) -> R:
         """Execute the steps of an algorithm. Cancelling this interrupts the algorithm."""
-        result: Any = None
-        try:
-            while True:
-                try:
-                    action = steps.send(result)
-                except StopIteration as stop:
-                    value: R = stop.value
-                    return value
-                result = await self._perform(action)
-        finally:
-            steps.close()
+        return await _execute(steps, self._perform)
 
     async def _perform(self, action: Action) -> Any:
         match action:
