@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from weakref import finalize
 
 import trio
 
 from pravega_wire.errors import ClosedError, ConcurrentUseError, PravegaError
 from pravega_wire.support.nurseries import check_run
 
-__all__ = ["OneAtATime", "Waiters", "state_of"]
+__all__ = ["OneAtATime", "Waiters", "state_of", "when_dropped"]
 
 
 class OneAtATime:
@@ -32,6 +33,21 @@ class OneAtATime:
 
     def __exit__(self, *exc: object) -> None:
         self._taken = False
+
+
+def when_dropped(owner: object, end: Callable[[], None], is_needed: Callable[[], bool]) -> None:
+    """Call ``end`` in this trio run once nobody refers to ``owner`` any more, if that is needed then.
+
+    :param end: must not refer to the owner.
+    :param is_needed: is called in any thread, and must not refer to the owner either.
+    """
+    finalize(owner, _end, trio.lowlevel.current_trio_token(), end, is_needed).atexit = False
+
+
+def _end(token: trio.lowlevel.TrioToken, end: Callable[[], None], is_needed: Callable[[], bool]) -> None:
+    if is_needed():
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(end)
 
 
 def state_of(opened: bool, error: PravegaError | None) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from typing import Self
-from weakref import finalize
 
 import trio
 
@@ -25,7 +24,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EventAssembler, EventBatch
 from pravega_wire.segment.failures import beyond_end, check_passing, data_read, reading_given_up
-from pravega_wire.segment.handles import OneAtATime, Waiters
+from pravega_wire.segment.handles import OneAtATime, Waiters, when_dropped
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
@@ -39,7 +38,6 @@ __all__ = [
     "EventRangeReader",
     "RangeReader",
     "ReadDepth",
-    "close_when_dropped",
 ]
 
 CHUNK_BYTES = 1 << 20
@@ -356,21 +354,6 @@ class RangeReader:
             self._flow = None
 
 
-def close_when_dropped(owner: object, reader: RangeReader) -> None:
-    """Release the reader's connection once nobody refers to its owner any more.
-
-    A connection in use refers to the reader, so the reader must not refer to the owner.
-    """
-    finalize(owner, _abandon, trio.lowlevel.current_trio_token(), reader).atexit = False
-
-
-def _abandon(token: trio.lowlevel.TrioToken, reader: RangeReader) -> None:
-    """In any thread."""
-    if reader.connected:
-        with suppress(trio.RunFinishedError):
-            token.run_sync_soon(reader.close)
-
-
 class EventRangeReader:
     """Reads the events of a range in batches.
 
@@ -385,7 +368,8 @@ class EventRangeReader:
         self._uncounted: EventBatch | None = None
         self._ended = False
         self._closed = False
-        close_when_dropped(self, reader)
+        # A connection in use refers to the reader, so the reader must not refer to this.
+        when_dropped(self, reader.close, lambda: reader.connected)
 
     async def __aenter__(self) -> Self:
         return self

@@ -25,9 +25,9 @@ from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.segment.appender import AppenderOwner, SegmentAppender, flush
 from pravega_wire.segment.following import FollowingReader
-from pravega_wire.segment.handles import OneAtATime, Waiters, state_of
+from pravega_wire.segment.handles import OneAtATime, Waiters, state_of, when_dropped
 from pravega_wire.segment.metadata import SegmentMetadata
-from pravega_wire.segment.reader import RangeReader, close_when_dropped
+from pravega_wire.segment.reader import RangeReader
 from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
 from pravega_wire.support.checks import check_bytes, check_count, check_flag
@@ -496,7 +496,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             reader = RangeReader(self._core.stores, target, offset, info.write_offset)
         if self._reader is not None:
             self._reader.close()
-        close_when_dropped(self, reader)
+        when_dropped(self, reader.close, lambda: reader.connected)
         self._reader = reader
         self._rest = memoryview(b"")
 

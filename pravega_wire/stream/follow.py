@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
-from weakref import finalize
 
 import trio
 
@@ -20,7 +18,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol.events import EventBatch, EventRows
 from pravega_wire.segment.following import FollowingReader
-from pravega_wire.segment.handles import OneAtATime
+from pravega_wire.segment.handles import OneAtATime, when_dropped
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer, preparing, total
 from pravega_wire.stream.batch import check_offsets, recorded_successors, successors
@@ -211,13 +209,6 @@ class _Segments:
                     break
             self._passed[segment_id] = known
         return known
-
-
-def _abandon(token: trio.lowlevel.TrioToken, segments: _Segments) -> None:
-    """End the tasks of a follower that was dropped, if they have not ended; in any thread."""
-    if not segments.ended.is_set():
-        with suppress(trio.RunFinishedError):
-            token.run_sync_soon(segments.scope.cancel)
 
 
 class _Hand:
@@ -429,7 +420,7 @@ class StreamFollower(Generic[T]):
             self._offsets = dict(cut.positions)
             for segment_id, offset in cut.positions.items():
                 segments.begin(segment_id, offset)
-            finalize(self, _abandon, trio.lowlevel.current_trio_token(), segments).atexit = False
+            when_dropped(self, segments.scope.cancel, lambda: not segments.ended.is_set())
             self._core.nursery.start_soon(segments.run)
             self._segments = segments
         return segments

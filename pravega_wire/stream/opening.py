@@ -43,7 +43,11 @@ class Opening(Generic[T_co]):
         self._used = False
 
     def __repr__(self) -> str:
-        return f"<Opening by {getattr(self._coroutine, '__qualname__', 'a function')}>"
+        return f"<Opening by {self._opener}>"
+
+    @property
+    def _opener(self) -> str:
+        return getattr(self._coroutine, "__qualname__", "the function")
 
     if not TYPE_CHECKING:  # type checkers know that there are no other attributes
 
@@ -51,15 +55,16 @@ class Opening(Generic[T_co]):
             # Python itself asks for names with an underscore, also before there is a coroutine.
             hint = ""
             if not name.startswith("_"):
-                opener = getattr(self._coroutine, "__qualname__", "the function")
-                hint = f"; what {opener}() returns is not open yet: 'await' it, or enter it with 'async with'"
+                hint = (
+                    f"; what {self._opener}() returns is not open yet: 'await' it, or enter it with "
+                    "'async with'"
+                )
             raise AttributeError(f"'Opening' object has no attribute {name!r}{hint}", name=name, obj=self)
 
         def __enter__(self) -> NoReturn:
             self._coroutine.close()
-            opener = getattr(self._coroutine, "__qualname__", "the function")
             raise InvalidArgumentError(
-                f"what {opener}() returns is entered with 'async with', not with 'with'"
+                f"what {self._opener}() returns is entered with 'async with', not with 'with'"
             )
 
         def __exit__(self, *exc: object) -> None:
@@ -67,8 +72,7 @@ class Opening(Generic[T_co]):
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         if self._used:
-            opener = getattr(self._coroutine, "__qualname__", "the function")
-            raise ClosedError(f"what {opener}() returned was already opened once: call it again")
+            raise ClosedError(f"what {self._opener}() returned was already opened once: call it again")
         self._used = True
         return self._coroutine.__await__()
 
