@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Final
-from uuid import UUID
 
 __all__ = [
     "FINAL_MIX",
@@ -19,13 +18,11 @@ __all__ = [
     "MURMUR_H2",
     "ROUTING_SEED",
     "TABLE_SEED",
-    "container_of_segment",
     "hash_bytes_to_range",
     "hash_to_range",
     "java_string_hash",
     "murmur3_x64_128",
     "routing_key_position",
-    "seeded_uuid",
 ]
 
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
@@ -92,42 +89,17 @@ def murmur3_x64_128(data: bytes, seed: int) -> tuple[int, int]:
 
 ROUTING_SEED: Final = java_string_hash("EventRouter")
 TABLE_SEED: Final = java_string_hash("KeyValueTableRouter")
-_CONTAINER_SEED: Final = java_string_hash("SegmentToContainerMapper")
 
 
-def _units(text: str) -> bytes:
-    return text.encode("utf-16-le", "surrogatepass")
-
-
-def hash_bytes_to_range(data: bytes, seed: int = TABLE_SEED) -> float:
-    """Return the position of raw bytes in [0, 1)."""
-    return (murmur3_x64_128(data, seed)[0] >> 12) / (1 << 52)
+def hash_bytes_to_range(data: bytes) -> float:
+    """Return the position of a table key in [0, 1)."""
+    return (murmur3_x64_128(data, TABLE_SEED)[0] >> 12) / (1 << 52)
 
 
 def hash_to_range(text: str, seed: int = ROUTING_SEED) -> float:
     """Return the position of a text in [0, 1); its UTF-16 units are hashed."""
-    return (murmur3_x64_128(_units(text), seed)[0] >> 12) / (1 << 52)
+    return (murmur3_x64_128(text.encode("utf-16-le", "surrogatepass"), seed)[0] >> 12) / (1 << 52)
 
 
 routing_key_position = lru_cache(maxsize=65536)(hash_to_range)
 """The position of a routing key in [0, 1); cached, because keys repeat."""
-
-
-def seeded_uuid(text: str, seed_text: str) -> UUID:
-    """Return the 16 bytes of a text's hash as a UUID."""
-    h1, h2 = murmur3_x64_128(_units(text), java_string_hash(seed_text))
-    return UUID(bytes=h1.to_bytes(8, "little") + h2.to_bytes(8, "little"))
-
-
-def container_of_segment(name: str, count: int) -> int:
-    """Return the segment container (0 to ``count`` - 1) to which a server assigns a segment."""
-    base = name.partition("#transaction.")[0].partition("#transient.")[0]
-    base = base.partition(".#epoch.")[0]
-    state = murmur3_x64_128(_units(base), _CONTAINER_SEED)[0]
-    candidate = 0
-    while True:
-        state = (state * 2862933555777941757 + 1) & _MASK
-        following = int((candidate + 1) / (((state >> 33) + 1) / (1 << 31)))
-        if following >= count:
-            return candidate
-        candidate = following
