@@ -692,7 +692,7 @@ class ControllerClient:
             streamInfo=stream_info(scope, stream),
             txnId=txn_message(txn_id),
             writerId=writer_id,
-            timestamp=NO_TIMESTAMP if timestamp is None else check_event_time("timestamp", timestamp),
+            timestamp=NO_TIMESTAMP if timestamp is None else check_event_time(timestamp),
         )
         reply = await self._ask("commitTransaction", request, pb.TxnStatus)
         return txn_done("commitTransaction", request, reply, txn_id)
@@ -761,7 +761,7 @@ class ControllerClient:
         request = pb.TimestampFromWriter(
             writer=writer_id,
             position=stream_cut(scope, stream, position),
-            timestamp=check_event_time("timestamp", timestamp),
+            timestamp=check_event_time(timestamp),
         )
         reply = await self._of_stream("noteTimestampFromWriter", request, pb.TimestampResponse)
         return known(NoteTimeStatus, "noteTimestampFromWriter", reply.result)

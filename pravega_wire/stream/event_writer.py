@@ -182,7 +182,7 @@ class EventWriter(RoutedWriter[Value]):
                 f"the writer of {self.stream} reports the time automatically: open it without "
                 "note_time_every to call note_time"
             )
-        check_event_time("timestamp", timestamp)
+        check_event_time(timestamp)
         await self._note(timestamp)
 
     async def _remove(self) -> None:

@@ -372,7 +372,7 @@ class Transaction(Generic[Value]):
             written through it was stored. The commit was not sent.
         """
         if timestamp is not None:
-            check_event_time("timestamp", timestamp)
+            check_event_time(timestamp)
         if self._open:
             await self.flush()
         elif self._incomplete:

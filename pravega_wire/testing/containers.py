@@ -28,12 +28,12 @@ LABEL = "io.pravega-wire.testing"
 _INSTEAD = "set PRAVEGA_TEST_SERVER=jars to use the published jars instead"
 
 
-def image_is_there(name: str = "standalone") -> bool:
-    """Return True if a container engine responds and already has the image of a service."""
+def image_is_there() -> bool:
+    """Return True if a container engine responds and already has the image of the standalone server."""
     try:
         import docker
 
-        image = _service(name)["image"]
+        image = _service(_SERVICE)["image"]
     except ImportError:
         return False
     try:
@@ -58,6 +58,8 @@ def _service(name: str) -> dict[str, Any]:
     found: dict[str, Any] = services[name]
     return found
 
+
+_SERVICE = "standalone"
 
 STANDALONE = "/opt/pravega/bin/pravega-standalone"
 """The program that the image's own entry point finally runs."""
@@ -188,13 +190,12 @@ def _create(client: Any, image: str, **options: Any) -> Any:
 
 @contextmanager
 def container_server(
-    name: str, *, memory: str | None = None, cache_bytes: int | None = None, port: int | None = None
+    *, memory: str | None = None, cache_bytes: int | None = None, port: int | None = None
 ) -> Iterator[PravegaServer]:
-    """Run one self-contained service of ``compose.yaml`` on free ports of this machine.
+    """Run the standalone server of ``compose.yaml`` on free ports of this machine.
 
     The container is removed when the context or this process ends.
 
-    :param name: name of the service.
     :param memory: heap and direct memory of the Java process; default: those of the service.
     :param cache_bytes: cache size of the segment store in bytes; default: that of the service.
     :param port: port of the controller on 127.0.0.1; default: a free port.
@@ -203,12 +204,12 @@ def container_server(
     try:
         import docker
 
-        service = _service(name)
+        service = _service(_SERVICE)
     except ImportError as error:
         raise ServerStartError(
             "containers need the docker and PyYAML packages: pip install 'pravega-wire[testing]'"
         ) from error
-    with log_directory(f"container-{name}") as log_dir:
+    with log_directory(f"container-{_SERVICE}") as log_dir:
         controller, store = free_ports(2, first=port)
         options = standalone_options(service, controller, store, memory=memory, cache_bytes=cache_bytes)
         try:
@@ -234,16 +235,16 @@ def container_server(
                 container.start()
             except (docker.errors.DockerException, OSError) as error:
                 raise ServerStartError(
-                    f"the container of service {name} ({service['image']}) cannot be started: {error}; "
+                    f"the container of service {_SERVICE} ({service['image']}) cannot be started: {error}; "
                     f"{_INSTEAD}"
                 ) from error
-            watched = _Watched(f"the container of service {name}", container, log_dir)
+            watched = _Watched(f"the container of service {_SERVICE}", container, log_dir)
             uri = f"tcp://127.0.0.1:{controller}"
             wait_ready(uri, processes=[watched])
             yield PravegaServer("containers", uri, log_dir)
         finally:
             if container is not None:
-                _Watched(name, container, log_dir).save_logs()
+                _Watched(_SERVICE, container, log_dir).save_logs()
             if _removed(client, container_name):
                 Guard.tell(f"-{removal}")
             client.close()

@@ -37,6 +37,8 @@ __all__ = [
     "release_log_dir",
 ]
 
+_KEPT_LOGS = 20
+
 
 class Guard:
     """The child process that kills this process's servers if it dies; one for all servers."""
@@ -321,10 +323,10 @@ def _changed_at(directory: Path) -> float:
         return 0.0  # another process deletes old logs, too
 
 
-def _prune(base: Path, keep: int = 20) -> None:
+def _prune(base: Path) -> None:
     """Delete the oldest logs, except those of running servers."""
     directories = sorted((each for each in base.iterdir() if each.is_dir()), key=_changed_at)
-    for old in directories[:-keep]:
+    for old in directories[:-_KEPT_LOGS]:
         if not _in_use(old):
             shutil.rmtree(old, ignore_errors=True)
 

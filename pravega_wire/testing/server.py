@@ -182,7 +182,7 @@ def standalone(
             yield server
         return
     if chosen == "containers":
-        with container_server("standalone", memory=memory, cache_bytes=cache_bytes, port=port) as server:
+        with container_server(memory=memory, cache_bytes=cache_bytes, port=port) as server:
             yield server
         return
     with _from_jars(version, memory, cache_bytes, tls=tls, auth=auth, port=port) as server:

@@ -566,7 +566,6 @@ class ReadOptions:
             ("start_stream_cut", "starting_timestamp"),
             "earliest",
             words=("earliest", "latest"),
-            times=True,
         )
         end = bounds_of(
             choice,
@@ -575,7 +574,6 @@ class ReadOptions:
             ("end_stream_cut", "ending_timestamp"),
             "latest" if use == "read" else "unbounded",
             words=("latest",),
-            times=True,
         )
         if choice.pattern is not None and end.places:
             raise InvalidArgumentError(

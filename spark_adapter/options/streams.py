@@ -226,7 +226,6 @@ def bounds_of(
     default: str,
     *,
     words: tuple[str, ...],
-    times: bool,
 ) -> Bounds:
     """Parse an option with places and one with a time for all streams.
 
@@ -235,8 +234,7 @@ def bounds_of(
     :param given: the options.
     :param names: names of the two options.
     :param default: the word to use if neither option is set.
-    :param words: the words that a JSON object may contain.
-    :param times: whether it may contain times.
+    :param words: the words that a JSON object may contain, besides times and cuts.
     :raises InvalidStreamCutError: a text is not a stream cut, or is the cut of a stream that is not read.
     :raises InvalidArgumentError: both options are set, or the option is not valid JSON, or a named stream has
         no place.
@@ -254,7 +252,7 @@ def bounds_of(
         return Bounds(word.lower(), option=name)
     if word.startswith("{"):
         places = {
-            stream: _place_of_text(name, stream, value, words, times=times)
+            stream: _place_of_text(name, stream, value, words)
             for stream, value in _by_stream(name, word, config).items()
         }
     else:
@@ -294,11 +292,8 @@ def _by_stream(option: str, text: str, config: PravegaConfig) -> dict[ScopedStre
     return found
 
 
-def _place_of_text(
-    option: str, stream: ScopedStream, value: object, words: tuple[str, ...], *, times: bool
-) -> Place:
-    wanted = "".join(f"{each}, " for each in [*map(repr, words), *(["a time"] if times else [])])
-    wanted += "or the text of a stream cut" if wanted else "the text of a stream cut"
+def _place_of_text(option: str, stream: ScopedStream, value: object, words: tuple[str, ...]) -> Place:
+    wanted = f"{', '.join(map(repr, words))}, a time, or the text of a stream cut"
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
@@ -307,7 +302,7 @@ def _place_of_text(
     if text.lower() in words:
         return text.lower()
     # The text of a cut begins with letters.
-    if times and text.lstrip("-")[:1].isdigit():
+    if text.lstrip("-")[:1].isdigit():
         return milliseconds(option, text)
     cut = _cut(option, text, f"for stream {stream} {wanted}")
     if cut.stream != stream:
