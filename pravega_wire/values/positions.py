@@ -1,9 +1,8 @@
 """Positions of readers, event pointers, checkpoints, watermarks and versions of table entries.
 
 All are immutable and can be pickled. The texts of event pointers and versions are those of the Java classes
-with the same names. Java has no texts for positions and checkpoints; here they are JSON. Binary forms are in
-:mod:`pravega_wire.protocol.formats`; ``docs/protocol/formats.md``, "Stream cuts, positions and pointers",
-describes both.
+with the same names. Java has no texts for positions and checkpoints; here they are JSON. See
+``docs/protocol/formats.md``, "Stream cuts, positions and pointers", also for Java's binary forms.
 
 Not public: :mod:`pravega_wire` exports the names that users need.
 """

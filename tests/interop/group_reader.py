@@ -10,7 +10,7 @@ import trio
 
 from pravega_wire import PravegaConfig, open_client
 from pravega_wire.errors import ReinitializationRequiredError
-from pravega_wire.protocol.formats import encode_event_pointer, encode_position
+from tests.java_values import encode_event_pointer, encode_position
 
 
 def text(data: bytes) -> str:

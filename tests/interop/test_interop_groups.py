@@ -19,15 +19,10 @@ from hypothesis import strategies as st
 from pravega_wire import ReaderGroupConfig, StreamCut
 from pravega_wire.errors import CheckpointTimeoutError, ReaderGroupError
 from pravega_wire.protocol import group_state as g
-from pravega_wire.protocol.formats import (
-    decode_checkpoint,
-    decode_event_pointer,
-    decode_position,
-    encode_checkpoint,
-)
 from pravega_wire.sync import PravegaClient
 from tests.faults.support import assert_exactly, equal_ranges, event_of
 from tests.interop.java_peer import JavaPeer, java_command, start_java_peer
+from tests.java_values import decode_checkpoint, decode_event_pointer, decode_position, encode_checkpoint
 from tests.property.group_simulation import STREAM
 from tests.property.test_group_model import run_group
 from tests.unit.test_group_golden import ordered

@@ -36,6 +36,7 @@ from pravega_wire.values.positions import (
     WatermarkSegment,
 )
 from pravega_wire.values.types import ScopedStream, StreamCut
+from tests import java_values
 
 KINDS = {
     "boolean": st.booleans(),
@@ -232,13 +233,13 @@ FORMATS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callabl
             max_size=4,
             unique_by=lambda each: each.segment,
         ).map(lambda owned: Position(tuple(owned))),
-        formats.encode_position,
-        formats.decode_position,
+        java_values.encode_position,
+        java_values.decode_position,
     ),
     "event pointer": (
         st.builds(EventPointer, segments, st.integers(0, COMPACT_LONG_MAX), st.integers(0, COMPACT_INT_MAX)),
-        formats.encode_event_pointer,
-        formats.decode_event_pointer,
+        java_values.encode_event_pointer,
+        java_values.decode_event_pointer,
     ),
     "checkpoint": (
         st.builds(
@@ -246,8 +247,8 @@ FORMATS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callabl
             st.text(max_size=10),
             st.lists(cuts, max_size=3, unique_by=lambda cut: cut.stream).map(tuple),
         ),
-        formats.encode_checkpoint,
-        formats.decode_checkpoint,
+        java_values.encode_checkpoint,
+        java_values.decode_checkpoint,
     ),
     "watermark": (
         st.builds(

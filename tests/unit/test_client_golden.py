@@ -44,6 +44,7 @@ from pravega_wire.values.positions import (
     WatermarkSegment,
 )
 from pravega_wire.values.types import Revision, ScopedStream, StreamCut
+from tests import java_values
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "golden-client.jsonl"
 VECTORS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
@@ -345,9 +346,9 @@ def position(vector: Vector) -> None:
     fields = vector["fields"]
     ranges = {name: range_of(pair) for name, pair in fields["segmentRanges"]}
     value = Position.of(dict(fields["ownedSegments"]), ranges)
-    assert formats.decode_position(data_of(vector)) == value
-    encoded = formats.encode_position(value)
-    assert formats.decode_position(encoded) == value
+    assert java_values.decode_position(data_of(vector)) == value
+    encoded = java_values.encode_position(value)
+    assert java_values.decode_position(encoded) == value
     assert same_entries(encoded, data_of(vector))
 
 
@@ -358,8 +359,8 @@ def pointer_of(fields: dict[str, Any]) -> EventPointer:
 @check("eventPointer")
 def event_pointer(vector: Vector) -> None:
     value = pointer_of(vector["fields"])
-    assert formats.encode_event_pointer(value) == data_of(vector)
-    assert formats.decode_event_pointer(data_of(vector)) == value
+    assert java_values.encode_event_pointer(value) == data_of(vector)
+    assert java_values.decode_event_pointer(data_of(vector)) == value
 
 
 @check("eventPointer.toString")
@@ -380,9 +381,9 @@ def checkpoint(vector: Vector) -> None:
         for stream, positions in fields["positions"]
     )
     value = Checkpoint(fields["name"], cuts)
-    assert formats.decode_checkpoint(data_of(vector)) == value
-    encoded = formats.encode_checkpoint(value)
-    assert formats.decode_checkpoint(encoded) == value
+    assert java_values.decode_checkpoint(data_of(vector)) == value
+    encoded = java_values.encode_checkpoint(value)
+    assert java_values.decode_checkpoint(encoded) == value
     assert same_entries(encoded, data_of(vector))
 
 
@@ -529,16 +530,16 @@ def test_position_without_ranges() -> None:
     data = encode_record(
         [lambda target: target.mapping({"s/t/0.#epoch.0": 9}, DataWriter.utf, DataWriter.compact_long)]
     )
-    assert formats.decode_position(data) == Position((OwnedSegment("s/t/0.#epoch.0", 9),))
+    assert java_values.decode_position(data) == Position((OwnedSegment("s/t/0.#epoch.0", 9),))
 
 
 def test_values_that_cannot_be_written() -> None:
     with pytest.raises(EncodeError):
-        formats.encode_position(Position.of({"s/t/0.#epoch.0": (1 << 62) - 2}))
+        java_values.encode_position(Position.of({"s/t/0.#epoch.0": (1 << 62) - 2}))
     with pytest.raises(EncodeError):
         formats.encode_stream_cut(StreamCut(ScopedStream("s", "t"), {0: 1 << 61}))
     with pytest.raises(EncodeError):
-        formats.encode_event_pointer(EventPointer("s/t/0.#epoch.0", 0, 1 << 30))
+        java_values.encode_event_pointer(EventPointer("s/t/0.#epoch.0", 0, 1 << 30))
 
 
 def test_bytes_that_make_no_sense() -> None:
@@ -550,10 +551,10 @@ def test_bytes_that_make_no_sense() -> None:
     with pytest.raises(IncompatibleVersionError, match="version 2"):
         formats.decode_stream_cut(bytes([0, 2]) + cut[2:])
     with pytest.raises(DecodeError, match="no revision"):
-        formats.decode_event_pointer(bytes(3))
+        java_values.decode_event_pointer(bytes(3))
     misplaced = DataWriter().utf("cp").byte(1).utf("s/u").raw(cut).getvalue()
     with pytest.raises(DecodeError, match="the entry for 's/u' has a cut of s/t"):
-        formats.decode_checkpoint(encode_record([lambda target: target.raw(misplaced)]))
+        java_values.decode_checkpoint(encode_record([lambda target: target.raw(misplaced)]))
     with pytest.raises(InvalidStreamCutError):
         StreamCut.from_text("unbounded")
 
