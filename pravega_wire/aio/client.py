@@ -1910,7 +1910,7 @@ class ReaderGroup(ReaderGroupBase):
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
         :raises ReaderGroupError: the group has no reader of this name.
-        :raises InvalidArgumentError: the name or the position is none.
+        :raises InvalidArgumentError: the name is empty, or the position is not a :class:`Position`.
         """
         await self._call(self._twin.reader_offline, reader_id, position)
 
@@ -2192,7 +2192,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
     async def mark(self) -> Revision | None:
         """Return the mark, or None if none is set.
 
-        :raises CorruptedStateError: the mark is no revision.
+        :raises CorruptedStateError: the stored mark is a negative offset, which no revision has.
         """
         return await self._call(self._twin.mark)
 

@@ -49,7 +49,7 @@ R = TypeVar("R", bound=c.Command)
 
 _CACHE_SECONDS = 20.0
 _SHORTEST_SECONDS = 0.001
-"""Too little for another attempt: the clock need not go on during it."""
+"""Too little for another attempt: the clock may not advance during it."""
 _CACHE_ENTRIES = 10_000
 
 

@@ -110,8 +110,8 @@ def no_successors(core: ClientCore, stream: ScopedStream, segment_id: int) -> Re
 async def recorded_successors(core: ClientCore, stream: ScopedStream, segment_id: int) -> Successors:
     """What the controller has recorded to follow a segment.
 
-    :raises UnexpectedReplyError: that cannot follow it. Who believed it would go in circles, or leave out
-        what follows.
+    :raises UnexpectedReplyError: it names segments that cannot follow this one. A reader that believed it
+        would go in circles, or miss what does follow.
     """
     found = await core.controller.get_successors(stream.scope, stream.name, segment_id)
     for each in found.successors:

@@ -490,7 +490,7 @@ class ReaderGroup:
         :param position: the position it has read to, if known. Otherwise the others continue from its last
             checkpoint, or from where it acquired its segments, so some events are read again.
         :raises ReaderGroupError: the group has no reader of this name.
-        :raises InvalidArgumentError: the name or the position is none.
+        :raises InvalidArgumentError: the name is empty, or the position is not a :class:`Position`.
         """
         check_text("reader_id", reader_id)
         if position is not None:

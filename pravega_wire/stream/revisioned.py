@@ -237,7 +237,7 @@ class RevisionedStream(Generic[T]):
     async def mark(self) -> Revision | None:
         """Return the mark, or None if none is set.
 
-        :raises CorruptedStateError: the mark is no revision.
+        :raises CorruptedStateError: the stored mark is a negative offset, which no revision has.
         """
         with self._waiters.waiting():
             value = await self._metadata.attribute(MARK_ATTRIBUTE)

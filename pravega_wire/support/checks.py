@@ -189,7 +189,7 @@ def check_uuid(name: str, value: object) -> UUID:
 def check_serializer(name: str, value: object) -> None:
     """Check that ``value`` has the two methods of a serializer, and is not its class.
 
-    :raises ArgumentTypeError: it has not.
+    :raises ArgumentTypeError: it is no serializer, or a class.
     """
     if not all(callable(getattr(value, each, None)) for each in ("serialize", "deserialize")):
         raise ArgumentTypeError(

@@ -2114,7 +2114,7 @@ class ReaderGroup(ReaderGroupBase):
             checkpoint, or from where it acquired its segments, so some events are read again.
         :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupError: the group has no reader of this name.
-        :raises InvalidArgumentError: the name or the position is none.
+        :raises InvalidArgumentError: the name is empty, or the position is not a :class:`Position`.
         """
         self._call(timeout, self._twin.reader_offline, reader_id, position)
 
@@ -2432,7 +2432,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """Return the mark, or None if none is set.
 
         :param timeout: the longest time that this call may take, in seconds.
-        :raises CorruptedStateError: the mark is no revision.
+        :raises CorruptedStateError: the stored mark is a negative offset, which no revision has.
         """
         return self._call(timeout, self._twin.mark)
 

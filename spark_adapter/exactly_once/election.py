@@ -411,11 +411,14 @@ class ElectedCommitter(BatchCommitter):
         known = last is not None and batch <= last
         if not known:
             self._require_newest(state.claim)
-        if known or state.claim is not None or (state.is_blank and not is_unnamed(self._key.query)):
-            return self.run(batch, lambda txn: ())
-        if self._checkpoint is not None and self._identity is None:
-            # Only its record shows a copy of the checkpoint in which the batch has rows that this is another
-            # one. Where the checkpoint can be read, _check_line does.
+        if (
+            known
+            or state.claim is not None
+            or (state.is_blank and not is_unnamed(self._key.query))
+            # In a copy of the checkpoint this batch may have rows. Its record shows the copy that another
+            # checkpoint has used the number. Where the checkpoint can be read, _check_line does.
+            or (self._checkpoint is not None and self._identity is None)
+        ):
             return self.run(batch, lambda txn: ())
         if state.last_session != self._session:
             self._check_line(batch)

@@ -108,8 +108,8 @@ class _Starts(dict[str | None, int]):
 def planned_batch(entry: str, stateful: bool) -> PlannedBatch | None:
     """Return the identity from the text of ``offsets/N``; None if the text is not complete.
 
-    Of a version that is not known, the offsets are not looked into: a batch is the same only if the entry is,
-    and a warning says that the query's streams are not known.
+    The offsets in an entry of an unknown version are not parsed: a batch is then the same only if its whole
+    entry is, and a warning says that the query's streams are not known.
 
     :param entry: the text of the file.
     :param stateful: whether the query has state.
