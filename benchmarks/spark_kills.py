@@ -33,29 +33,21 @@ from tests.spark.kill_reading import ReadCase, ReadJob, reading_cases
 from tests.spark.killing import Job, NotShownError
 
 
-def run_case(client: PravegaClient, case: Case, folder: Path, **options: Any) -> dict[str, Any]:
+def run_case(client: PravegaClient, case: Case, folder: Path, *, form: str, **options: Any) -> dict[str, Any]:
     """Run a case, and check the contents of its stream."""
-    started = time.monotonic()
-    row: dict[str, Any] = {"case": case.name, "form": options["form"]}
-    with Job(client, folder, batches=case.batches, **options, **case.options) as job:
-        try:
-            case.run(job)
-            verdict = job.verdict()
-        except NotShownError as error:
-            row |= {"result": "not shown", "why": str(error)}
-        except Exception:
-            row |= {"result": "failed", "why": traceback.format_exc()}
-        else:
-            faults = verdict.faults()
-            row |= {"result": "wrong" if faults else "exact", "faults": faults, **asdict(verdict)}
-    return row | {"seconds": round(time.monotonic() - started, 1)}
+    made = Job(client, folder, batches=case.batches, form=form, **options, **case.options)
+    return judged(case, form, made)
 
 
 def run_reading(client: PravegaClient, case: ReadCase, folder: Path, archive: str) -> dict[str, Any]:
     """Run a case of the source, and compare what was read with what was written."""
+    return judged(case, "source", ReadJob(client, folder, archive=archive, **case.options))
+
+
+def judged(case: Any, form: str, made: Job | ReadJob) -> dict[str, Any]:
     started = time.monotonic()
-    row: dict[str, Any] = {"case": case.name, "form": "source"}
-    with ReadJob(client, folder, archive=archive, **case.options) as job:
+    row: dict[str, Any] = {"case": case.name, "form": form}
+    with made as job:
         try:
             case.run(job)
             verdict = job.verdict()
