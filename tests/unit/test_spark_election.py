@@ -515,12 +515,18 @@ def test_settling_twice_is_harmless() -> None:
     assert server.stream == whole_batch(QUERY, 0)
 
 
+def crash_at(step: str) -> Callable[[str], None]:
+    """Return a hook that kills the driver when it has reached a step."""
+
+    def hook(reached: str) -> None:
+        if reached == step:
+            raise Crash
+
+    return hook
+
+
 def test_a_copy_whose_batch_had_no_rows_may_be_ahead_of_a_prepared_one() -> None:
     """The ledger has no record of a batch without rows, so both checkpoints may go on from the one before."""
-
-    def crash(reached: str) -> None:
-        if reached == "prepared":
-            raise Crash
 
     def other(batch: int) -> PlannedBatch:
         return entry_of(batch, "line" if batch < 1 else "other")
@@ -528,7 +534,7 @@ def test_a_copy_whose_batch_had_no_rows_may_be_ahead_of_a_prepared_one() -> None
     server, session = Server(), uuid4()
     elected(server, session).settle(0, staged(server, session))
     with pytest.raises(Crash):
-        elected(server, session, hook=crash).settle(1, staged(server, session, 1))
+        elected(server, session, hook=crash_at("prepared")).settle(1, staged(server, session, 1))
     why = "batch 2 was not written: batch 1 of another checkpoint may already have been written"
     with pytest.raises(OlderCheckpointError, match=why):
         elected(server, planned=other).claim(2)
@@ -545,13 +551,9 @@ def test_a_copy_whose_batch_had_no_rows_may_be_ahead_of_a_prepared_one() -> None
 def test_a_prepared_batch_is_finished_by_the_next_runs_tasks(step: str) -> None:
     server, session = Server(), uuid4()
 
-    def crash(reached: str) -> None:
-        if reached == step:
-            raise Crash
-
     attempts = staged(server, session)
     with pytest.raises(Crash):
-        elected(server, session, hook=crash).settle(0, attempts)
+        elected(server, session, hook=crash_at(step)).settle(0, attempts)
     txn = attempts[0].txn
     assert txn is not None
     # Spark calls abort when commit has failed
@@ -564,13 +566,9 @@ def test_a_prepared_batch_is_finished_by_the_next_runs_tasks(step: str) -> None:
 def test_a_prepared_batch_is_finished_by_a_second_commit() -> None:
     server, session = Server(), uuid4()
 
-    def crash(reached: str) -> None:
-        if reached == "prepared":
-            raise Crash
-
     attempts = staged(server, session)
     with pytest.raises(Crash):
-        elected(server, session, hook=crash).settle(0, attempts)
+        elected(server, session, hook=crash_at("prepared")).settle(0, attempts)
     assert elected(server, session).settle(0, attempts).outcome == "recovered"
     assert server.stream == whole_batch(QUERY, 0)
 
@@ -824,13 +822,9 @@ def test_what_a_batch_could_not_delete_the_next_one_does(caplog: Any) -> None:
 def test_a_rerun_without_rows_finishes_what_was_prepared(step: str) -> None:
     server, session = Server(), uuid4()
 
-    def crash(reached: str) -> None:
-        if reached == step:
-            raise Crash
-
     attempts = staged(server, session)
     with pytest.raises(Crash):
-        elected(server, session, hook=crash).settle(0, attempts)
+        elected(server, session, hook=crash_at(step)).settle(0, attempts)
     empty = [Attempted("empty")] * PARTITIONS
     again = uuid4()
     assert elected(server, again).settle(0, empty).outcome == "recovered"
