@@ -482,9 +482,8 @@ class ByteStreamReader(trio.abc.ReceiveStream):
 
     async def _begin(self, offset: int) -> None:
         assert self._metadata is not None
-        check_count("the offset in a byte stream", offset, 0)
         info = await self._metadata.info()
-        if not 0 <= offset <= info.write_offset:
+        if offset > info.write_offset:
             raise InvalidArgumentError(
                 f"byte stream {self.stream} has no offset {offset}: it ends at {info.write_offset}"
             )
@@ -548,6 +547,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         :raises InvalidArgumentError: the offset is negative or beyond the end.
         :raises ConcurrentUseError: another call is receiving or seeking.
         """
+        offset = check_count("the offset in a byte stream", offset, 0)
         with self._alone, self._waiters.waiting():
             await self._open()
             await self._begin(offset)
