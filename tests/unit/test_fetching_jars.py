@@ -532,22 +532,16 @@ def test_two(pravega_scope):
 """
 
 
+PYTEST = [sys.executable, *["-m", "pytest", "-p", "no:hypothesispytest", "-p", "no:anyio", "-p", "no:xdist"]]
+"""Without plugins that take a second to import."""
+
+
 def test_the_fixture_shows_progress_and_one_sentence(published: Published, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(PLUGIN_TEST)
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-p",
-                "no:cacheprovider",
-                "-rE",
-                "--rootdir",
-                tmp_path,
-                tmp_path,
-            ],
+            [*PYTEST, "-p", "no:cacheprovider", "-rE", "--rootdir", tmp_path, tmp_path],
             cwd=tmp_path,
             env=os.environ
             | {

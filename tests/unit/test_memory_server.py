@@ -41,6 +41,7 @@ from pravega_wire.testing.memory.auth import Auth
 from pravega_wire.testing.memory.calls import Call, CallConnection
 from pravega_wire.testing.memory.controller import Answer, Controller
 from pravega_wire.testing.memory.store import NULL, SegmentStore
+from tests.unit.test_fetching_jars import PYTEST
 
 M = TypeVar("M", bound=Message)
 
@@ -762,7 +763,7 @@ def test_the_fixture_by_an_option(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "def test_it(pravega_server, pravega_scope):\n    assert pravega_server.kind == 'memory'\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "--pravega-server", "memory", str(tmp_path)]
+    command = [*PYTEST, "-q", "--pravega-server", "memory", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
