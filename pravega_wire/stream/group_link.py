@@ -33,6 +33,7 @@ from pravega_wire.protocol.group_algorithm import (
     LoadConfig,
     Publish,
     completed_cut,
+    cuts_of,
     end_offsets,
 )
 from pravega_wire.protocol.group_state import (
@@ -67,13 +68,14 @@ from pravega_wire.values.groups import (
     OnlineReaders,
     OutstandingCheckpoint,
     ReaderGroupConfig,
+    RetentionType,
     TimeWindow,
 )
 from pravega_wire.values.naming import epoch_of, segment_name, validate_user_name
 from pravega_wire.values.positions import KeyRange, Watermark
 from pravega_wire.values.types import Revision, ScopedStream, StreamCut
 
-__all__ = ["GroupLink", "initial_state"]
+__all__ = ["GroupLink", "hold", "initial_state", "release"]
 
 R = TypeVar("R")
 
@@ -126,6 +128,47 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGr
             offsets = await Topology(core, config).complete(offsets)
         starts.update(offsets)
     return ReaderGroupStateInit(config, starts, end_offsets(config), dict.fromkeys(starts), False)
+
+
+async def release(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig, cut: StreamCut) -> None:
+    """Tell the controller that a group needs nothing before a cut of one of its streams."""
+    await core.controller.update_subscriber_stream_cut(
+        cut.stream.scope, cut.stream.name, str(group), config.group_id, config.generation, cut.positions
+    )
+
+
+async def hold(
+    core: ClientCore,
+    group: ScopedStream,
+    initial: ReaderGroupStateInit,
+    former: ReaderGroupConfig | None = None,
+) -> None:
+    """Keep what a group begins at from being deleted by the retention policies of its streams.
+
+    A controller leaves a subscriber out of account until it has a cut of it.
+
+    :param initial: the state that the group is going to have.
+    :param former: the configuration before, if there was one.
+    """
+    config = initial.config
+    if config.retention is RetentionType.NONE:
+        return
+    for cut in cuts_of(initial.starts):
+        if (
+            config.retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT
+            and former is not None
+            and former.retention is not RetentionType.NONE
+            and cut.stream in former.starts
+        ):
+            # Only the user releases more.
+            continue
+        try:
+            await release(core, group, config, cut)
+        except PravegaError as error:
+            log.warning(
+                "stream %s may delete data that reader group %s has not read, because the controller does "
+                "not keep it from where the group starts: %s", cut.stream, group, error,
+            )  # fmt: skip
 
 
 # --- requests to the controller -------------------------------------------------------------------
@@ -551,14 +594,7 @@ class GroupLink:
                 stream = cut.stream
                 try:
                     [whole] = await self.complete([cut])
-                    await self.core.controller.update_subscriber_stream_cut(
-                        stream.scope,
-                        stream.name,
-                        str(self.group),
-                        config.group_id,
-                        config.generation,
-                        whole.positions,
-                    )
+                    await release(self.core, self.group, config, whole)
                 except PravegaError as error:
                     log.info(
                         "stream %s does not delete the data that group %s has read: %s",

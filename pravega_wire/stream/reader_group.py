@@ -58,7 +58,9 @@ from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, EventReader
 from pravega_wire.stream.group_link import (
     GroupLink,
     group_name,
+    hold,
     initial_state,
+    release,
     state_stream,
 )
 from pravega_wire.stream.revisioned import RevisionedStream
@@ -179,10 +181,13 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
         answered = True
         if stored != config or stored.generation > 0:
             return None
+        initial = replace(initial, config=stored)
+        # Before there are readers, which release more.
+        await hold(core, group, initial)
         try:
             async with _state_of(await _open_state(core, group)) as synchronizer:
                 # If another process registered the group first, it writes a state with this configuration.
-                return await synchronizer.initialize(replace(initial, config=stored))
+                return await synchronizer.initialize(initial)
         except (CorruptedStateError, *_STATE_GONE):
             # Another process withdraws the group, or had begun to.
             await _withdraw(core, group, stored.group_id)
@@ -691,6 +696,9 @@ class ReaderGroup:
 
         Its readers fail with :class:`ReinitializationRequiredError` and have to be created again.
 
+        What the group has released to the retention policies of its streams stays released, so data after an
+        earlier position may be deleted before it is read again.
+
         :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
@@ -766,6 +774,7 @@ class ReaderGroup:
                     )
                 initial = found
         initial = replace(initial, config=stored)
+        await hold(core, group, initial, self.config)
 
         def write(state: GroupState) -> Sequence[GroupUpdate]:
             return [initial] if stored.generation > state.config.generation else []
@@ -788,13 +797,13 @@ class ReaderGroup:
             exact.append(await batch.exact_cut(self._core, cut))
         for cut in exact:
             try:
-                await self._release(config, cut)
+                await release(self._core, self._link.group, config, cut)
             except ControllerError as error:
                 # Somebody has changed the group since.
                 if error.status != "GENERATION_MISMATCH":
                     raise
                 config = await self._manual()
-                await self._release(config, cut)
+                await release(self._core, self._link.group, config, cut)
 
     async def _manual(self) -> ReaderGroupConfig:
         """Return the present configuration, which has to leave the release of data to a person."""
@@ -805,11 +814,6 @@ class ReaderGroup:
                 "with MANUAL_RELEASE_AT_USER_STREAM_CUT"
             )
         return config
-
-    async def _release(self, config: ReaderGroupConfig, cut: StreamCut) -> None:
-        await self._core.controller.update_subscriber_stream_cut(
-            cut.stream.scope, cut.stream.name, self.name, config.group_id, config.generation, cut.positions
-        )
 
     # --- notifications --------------------------------------------------------------------------
 

@@ -2164,6 +2164,9 @@ class ReaderGroup(ReaderGroupBase):
 
         Its readers fail with :class:`ReinitializationRequiredError` and have to be created again.
 
+        What the group has released to the retention policies of its streams stays released, so data after an
+        earlier position may be deleted before it is read again.
+
         :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).

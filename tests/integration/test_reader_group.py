@@ -71,7 +71,7 @@ from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.stream import reader_group
 from pravega_wire.stream.byte_stream import ByteStreamWriter
-from pravega_wire.stream.group_link import GroupLink, initial_state
+from pravega_wire.stream.group_link import GroupLink, initial_state, release
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.testing import FaultProxy
@@ -1236,6 +1236,44 @@ async def test_retention_by_consumption(config: PravegaConfig, retention: Retent
                     while not link.state.checkpoints.last or not link.state.checkpoints.published:
                         await reader.read_event(0.1)
                         await group.refresh()
+
+
+@pytest.mark.parametrize("retention", [each for each in RetentionType if each is not RetentionType.NONE])
+async def test_a_group_keeps_its_streams_from_its_start_on(
+    config: PravegaConfig, retention: RetentionType
+) -> None:
+    """Also before it has released anything: a controller does not count a subscriber without a cut."""
+
+    async with open_client(config) as client:
+        for stream in ("s", "t"):
+            await client.create_stream(stream, 1)
+            await write(client, stream, 0, 20)
+        start = await client.tail("s")
+        earlier = StreamCut(start.stream, {0: 0})
+
+        async def released(config: ReaderGroupConfig, cut: StreamCut) -> bool:
+            """Whether the controller accepts a release; it accepts none before its present one."""
+            try:
+                await release(core_of(client), client.config.resolve("g"), config, cut)
+            except InvalidStreamCutError:
+                return False
+            return True
+
+        async with group_of(client, start, retention=retention) as group:
+            assert not await released(group.config, earlier)
+            # A reset to an earlier position cannot take back what was released.
+            await group.reset([earlier])
+            assert not await released(group.config, earlier)
+            # A stream that comes with a reset is kept from there on as well.
+            tail = await client.tail("t")
+            await group.reset(ReaderGroupConfig.of([start, tail], retention=retention))
+            assert not await released(group.config, StreamCut(tail.stream, {0: 0}))
+            # Of what it has, only the user releases more if that is the user's part.
+            await write(client, "t", 20, 40)
+            later = await client.tail("t")
+            await group.reset(ReaderGroupConfig.of([start, later], retention=retention))
+            manual = retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT
+            assert await released(group.config, tail) == manual
 
 
 async def test_release_follows_what_another_program_has_set(config: PravegaConfig) -> None:
