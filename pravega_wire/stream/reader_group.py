@@ -23,6 +23,7 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     InvalidStreamCutError,
     NoSuchSegmentError,
+    NotFoundError,
     PravegaError,
     ReaderGroupError,
     ReaderGroupNotFoundError,
@@ -68,6 +69,7 @@ from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
 from pravega_wire.support.checks import check_seconds, check_text, check_type
 from pravega_wire.support.environment import environment
+from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.groups import (
@@ -273,10 +275,42 @@ async def delete(core: ClientCore, group: ScopedStream) -> bool:
     try:
         group_name(group)
         config = await core.controller.get_reader_group_config(group.scope, group.name)
+        await _drop_lost_subscriptions(core, group, config)
         await core.controller.delete_reader_group(group.scope, group.name, config.group_id)
     except ReaderGroupNotFoundError:
         return False
     return True
+
+
+async def _drop_lost_subscriptions(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> None:
+    """Remove the streams that do not know the group any more from the configuration of a group to be deleted.
+
+    Those were deleted, and perhaps created again. See ``docs/protocol/unforgiving.md``, "Deleting a stream
+    before its subscribers".
+    """
+    if config.retention is RetentionType.NONE:
+        return
+    starts = {}
+    for stream, cut in config.starts.items():
+        with suppress(NotFoundError):
+            if str(group) in await core.controller.list_subscribers(stream.scope, stream.name):
+                starts[stream] = cut
+    if len(starts) == len(config.starts):
+        return
+    kept = replace(config, retention=RetentionType.NONE)
+    if starts:
+        kept = replace(config, starts=starts, ends={})
+    update = partial(core.controller.update_reader_group, group.scope, group.name, kept)
+    backoff = Backoff(longest=0.5)
+    with lone_errors():
+        async with trio.open_nursery() as nursery:
+            # It is not answered, but stored.
+            nursery.start_soon(update)
+            while (
+                await core.controller.get_reader_group_config(group.scope, group.name)
+            ).generation == config.generation:
+                await backoff.wait()
+            nursery.cancel_scope.cancel()
 
 
 async def exists(core: ClientCore, group: ScopedStream) -> bool:

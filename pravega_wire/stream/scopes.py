@@ -9,24 +9,27 @@ of the scope's own tables that were empty: of reader groups, of key-value tables
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeVar, cast
 
 import trio
 
 from pravega_wire.errors import (
     ControllerError,
+    NotFoundError,
     PravegaError,
     ScopeBrokenError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
 )
 from pravega_wire.segment.store import Backoff
+from pravega_wire.stream import reader_group
 from pravega_wire.stream.batch import check_not_sealed
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.transport.limits import note_failure, note_progress
+from pravega_wire.values.groups import RetentionType
 from pravega_wire.values.policies import StreamConfiguration
 from pravega_wire.values.types import ScopedStream
 
@@ -65,9 +68,29 @@ async def delete(core: ClientCore, scope: str) -> bool:
 
 async def delete_recursively(core: ClientCore, scope: str) -> bool:
     """Delete a scope and its contents; see :meth:`PravegaClient.delete_scope`."""
-    return await _watched(
-        lambda: core.controller.delete_scope_recursive(scope), lambda: _watch_deletion(core, scope)
-    )
+
+    async def call() -> bool:
+        await _delete_subscribers(core, scope)
+        return await core.controller.delete_scope_recursive(scope)
+
+    return await _watched(call, lambda: _watch_deletion(core, scope))
+
+
+async def _delete_subscribers(core: ClientCore, scope: str) -> None:
+    """Delete the reader groups that the controller cannot delete after their streams."""
+    try:
+        async with aclosing(cast("Any", core.controller.list_streams(scope))) as listed:
+            states = [name async for name in listed if name.startswith(STATE_PREFIX)]
+    except ScopeNotFoundError:
+        return
+    for name in states:
+        group = name.removeprefix(STATE_PREFIX)
+        # Somebody else deletes it, or the scope is broken, as the deletion of the scope will report.
+        with suppress(NotFoundError):
+            config = await core.controller.get_reader_group_config(scope, group)
+            if config.retention is not RetentionType.NONE:
+                await reader_group.delete(core, ScopedStream(scope, group))
+                note_progress()
 
 
 async def update_stream(core: ClientCore, name: ScopedStream, configuration: StreamConfiguration) -> None:

@@ -16,6 +16,8 @@ from pravega_wire import (
     KeyValueTableConfiguration,
     PravegaClient,
     PravegaConfig,
+    ReaderGroupConfig,
+    RetentionType,
     ScalingPolicy,
     StreamConfiguration,
     open_client,
@@ -128,6 +130,47 @@ async def test_a_broken_scope_can_be_emptied_piece_by_piece(config: PravegaConfi
             assert await client.delete_stream(stream, seal=True)
         assert await client.delete_scope(scope)
         assert not await client.scope_exists(scope)
+
+
+SUBSCRIBING = RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT
+
+
+async def test_a_scope_with_subscribers_can_be_deleted(config: PravegaConfig) -> None:
+    """A controller deletes the streams first, and cannot delete the groups after that."""
+    async with open_client(config) as client:
+        scope = str(client.config.scope)
+        for name in ("s", "gone"):
+            await client.create_stream(name)
+        await client.create_reader_group(
+            "group", ReaderGroupConfig.of([f"{scope}/s", f"{scope}/gone"], retention=SUBSCRIBING)
+        )
+        await client.create_reader_group("other", ["s"])
+        await client.delete_stream("gone", seal=True)
+        assert await client.delete_scope(scope, recursive=True)
+        assert not await client.scope_exists(scope)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "created again"])
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_group_can_be_deleted_after_a_stream_that_it_subscribes_to(
+    config: PravegaConfig, again: bool, others: int
+) -> None:
+    async with open_client(config) as client:
+        scope = str(client.config.scope)
+        names = ["gone", "other"][: 1 + others]
+        for name in names:
+            await client.create_stream(name)
+        group = ReaderGroupConfig.of([f"{scope}/{name}" for name in names], retention=SUBSCRIBING)
+        await client.create_reader_group("group", group)
+        await client.delete_stream("gone", seal=True)
+        if again:
+            await client.create_stream("gone")
+        assert await client.delete_reader_group("group")
+        assert not await client.reader_group_exists("group")
+        assert await client.list_reader_groups() == []
+        async with open_controller(config.endpoints) as controller:
+            for name in names[1:]:
+                assert await controller.list_subscribers(scope, name) == []
 
 
 async def test_tags_that_can_be_entered(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -360,13 +360,13 @@ class Controller:
             return pb.DeleteScopeStatus()
         if any(each.stuck for each in scope.streams.values()):
             raise _Never
+        for stream in list(scope.streams.values()):
+            self._seal(stream)
+            self._delete(stream)
         for group in list(scope.groups.values()):
             self._end_group(scope, group)
         for table in list(scope.tables.values()):
             self._end_table(scope, table)
-        for stream in list(scope.streams.values()):
-            self._seal(stream)
-            self._delete(stream)
         self._remove_scope(request.scope)
         return pb.DeleteScopeStatus()
 
@@ -947,6 +947,15 @@ class Controller:
                 raise _Never
             found.subscribers.setdefault(subscriber, {})
 
+    def _lost(self, group: pb.ReaderGroupConfiguration) -> list[tuple[str, str]]:
+        """Return the streams of a group to which its subscription cannot be ended: they do not know of it."""
+        lost = []
+        for each in group.startingStreamCuts if group.retentionType else ():
+            stream = self._find(each.streamInfo)
+            if stream is None or f"{group.scope}/{group.readerGroupName}" not in stream.subscribers:
+                lost.append((each.streamInfo.scope, each.streamInfo.stream))
+        return lost
+
     def _group(self, scope: str, name: str) -> pb.ReaderGroupConfiguration | None:
         found = self._scope_of(scope)
         self._check_table(scope, found, "_readerGroupsInScope")
@@ -969,7 +978,11 @@ class Controller:
             return pb.UpdateReaderGroupResponse(status="INVALID_CONFIG", generation=request.generation)
         request.generation += 1
         scope.groups[request.readerGroupName] = request
+        kept = [(each.streamInfo.scope, each.streamInfo.stream) for each in request.startingStreamCuts]
+        lost = [each for each in self._lost(found) if not request.retentionType or each not in kept]
         self._subscribe(scope, request)
+        if lost:
+            raise _Never
         return pb.UpdateReaderGroupResponse(generation=request.generation)
 
     def deleteReaderGroup(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
@@ -980,7 +993,7 @@ class Controller:
         return pb.DeleteReaderGroupStatus()
 
     def _end_group(self, scope: _Scope, group: pb.ReaderGroupConfiguration) -> None:
-        if group.readerGroupName in scope.unfinished:
+        if group.readerGroupName in scope.unfinished or self._lost(group):
             raise _Never
         for stream in self._cluster():
             stream.subscribers.pop(f"{group.scope}/{group.readerGroupName}", None)
