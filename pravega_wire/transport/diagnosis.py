@@ -118,6 +118,9 @@ def handshake_failure(name: str, error: BaseException) -> TransportError:
         return ConnectError(
             f"no connection to {name}: the server ended the TLS handshake (does it speak TLS?)", host=name
         )
+    if "BAD_RECORD_MAC" in (cause.reason or ""):
+        # A record of the handshake was damaged on the way, here or, by an alert, there.
+        return ConnectError(f"no connection to {name}: TLS handshake failed: {cause}", host=name)
     if cause.reason in _NO_TLS:
         return WrongProtocolError(f"no connection to {name}: {NOT_TLS}", host=name)
     return TlsError(f"TLS handshake with {name} failed: {cause}", host=name)

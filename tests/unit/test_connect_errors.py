@@ -285,6 +285,26 @@ async def test_a_tls_handshake_that_is_cut_off_may_succeed_later(authority: trus
         assert one.connections == 3
 
 
+async def test_a_damaged_tls_handshake_may_succeed_later(authority: trustme.CA) -> None:
+    context = server_context(authority, "127.0.0.1")
+
+    async def serve(stream: trio.SocketStream) -> None:
+        received, answer = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = context.wrap_bio(received, answer, server_side=True)
+        received.write(await stream.receive_some())
+        with pytest.raises(ssl.SSLWantReadError):
+            server.do_handshake()
+        flight = bytearray(answer.read())
+        flight[-1] ^= 1
+        await stream.send_all(flight)
+        await stream.receive_some()
+
+    async with listening(serve) as [listener]:
+        with pytest.raises(ConnectError, match="TLS handshake") as caught:
+            await connect("127.0.0.1", listener.port, tls=client_context(authority))
+        assert caught.value.retriable
+
+
 @pytest.mark.parametrize(
     "damaged", [b"\x17\x03\x03\x00\x20" + bytes(32), bytes(100)], ids=["record", "no record"]
 )
