@@ -282,21 +282,30 @@ async def delete(core: ClientCore, group: ScopedStream) -> bool:
     return True
 
 
-async def _drop_lost_subscriptions(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> None:
-    """Remove the streams that do not know the group any more from the configuration of a group to be deleted.
+async def _lost_subscriptions(
+    core: ClientCore, group: ScopedStream, config: ReaderGroupConfig
+) -> set[ScopedStream]:
+    """The streams that do not know of a group that subscribes to them: they were deleted since.
 
-    Those were deleted, and perhaps created again. See ``docs/protocol/unforgiving.md``, "Deleting a stream
-    before its subscribers".
+    They may have been created again. See ``docs/protocol/unforgiving.md``, "Deleting a stream before its
+    subscribers".
     """
     if config.retention is RetentionType.NONE:
-        return
-    starts = {}
-    for stream, cut in config.starts.items():
+        return set()
+    lost = set(config.starts)
+    for stream in config.starts:
         with suppress(NotFoundError):
             if str(group) in await core.controller.list_subscribers(stream.scope, stream.name):
-                starts[stream] = cut
-    if len(starts) == len(config.starts):
+                lost.remove(stream)
+    return lost
+
+
+async def _drop_lost_subscriptions(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> None:
+    """Prepare the deletion of a group, which the controller could not carry out otherwise."""
+    lost = await _lost_subscriptions(core, group, config)
+    if not lost:
         return
+    starts = {stream: cut for stream, cut in config.starts.items() if stream not in lost}
     kept = replace(config, retention=RetentionType.NONE)
     if starts:
         kept = replace(config, starts=starts, ends={})
@@ -741,6 +750,8 @@ class ReaderGroup:
             position in it, or a stream has two.
         :raises InvalidArgumentError: the checkpoint has no cuts.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
+        :raises ReaderGroupError: a stream whose retention the group holds back was deleted. The group can
+            only be deleted.
         """
         while True:
             state = await self._link.fetch()
@@ -749,6 +760,7 @@ class ReaderGroup:
             # Before anything is written, because it fails if a stream does not exist. The controller would
             # accept such a configuration, and the group would have no state for it.
             initial = await initial_state(self._core, config)
+            await self._check_subscriptions(current, config)
             begun = False
 
             def announce(now: GroupState, current: ReaderGroupConfig = current) -> Sequence[GroupUpdate]:
@@ -761,6 +773,17 @@ class ReaderGroup:
                 continue
             if await self._replace(config.with_identity(current.generation, current.group_id), initial):
                 return self.config
+
+    async def _check_subscriptions(self, current: ReaderGroupConfig, config: ReaderGroupConfig) -> None:
+        """Refuse a change of the configuration that the controller would begin and never end."""
+        kept = set() if config.retention is RetentionType.NONE else set(config.starts)
+        lost = await _lost_subscriptions(self._core, self._link.group, current) - kept
+        if lost:
+            raise ReaderGroupError(
+                f"reader group {self.name} cannot be reset: it keeps the data of "
+                f"{', '.join(map(str, sorted(lost)))}, which was deleted, and a controller cannot end that. "
+                "Delete the group and create it again"
+            )
 
     async def _new_config(
         self, state: GroupState, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None

@@ -2176,6 +2176,8 @@ class ReaderGroup(ReaderGroupBase):
             position in it, or a stream has two.
         :raises InvalidArgumentError: the checkpoint has no cuts.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
+        :raises ReaderGroupError: a stream whose retention the group holds back was deleted. The group can
+            only be deleted.
         """
         return self._call(timeout, self._twin.reset, listed(to))
 

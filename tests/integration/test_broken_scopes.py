@@ -24,6 +24,7 @@ from pravega_wire import (
 )
 from pravega_wire.controller.client import open_controller
 from pravega_wire.errors import (
+    ReaderGroupError,
     ScopeBrokenError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
@@ -158,18 +159,21 @@ async def test_a_group_can_be_deleted_after_a_stream_that_it_subscribes_to(
     async with open_client(config) as client:
         scope = str(client.config.scope)
         names = ["gone", "other"][: 1 + others]
-        for name in names:
+        for name in (*names, "new"):
             await client.create_stream(name)
         group = ReaderGroupConfig.of([f"{scope}/{name}" for name in names], retention=SUBSCRIBING)
         await client.create_reader_group("group", group)
         await client.delete_stream("gone", seal=True)
         if again:
             await client.create_stream("gone")
+        async with client.reader_group("group") as opened:
+            with pytest.raises(ReaderGroupError, match=f"{scope}/gone, which was deleted"):
+                await opened.reset(ReaderGroupConfig.of([f"{scope}/new"], retention=SUBSCRIBING))
         assert await client.delete_reader_group("group")
         assert not await client.reader_group_exists("group")
         assert await client.list_reader_groups() == []
         async with open_controller(config.endpoints) as controller:
-            for name in names[1:]:
+            for name in (*names[1:], "new"):
                 assert await controller.list_subscribers(scope, name) == []
 
 
