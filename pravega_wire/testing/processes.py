@@ -69,6 +69,17 @@ class Guard:
                 cls._process.wait()
                 cls._process = None
 
+    @classmethod
+    def forked(cls) -> None:
+        """Let go of the parent's guard, which would otherwise wait until this process has ended, too."""
+        cls._lock = threading.Lock()
+        process, cls._process = cls._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+
+
+os.register_at_fork(after_in_child=Guard.forked)
+
 
 @dataclass(slots=True)
 class ServerProcess:
@@ -334,10 +345,13 @@ def _prune(base: Path) -> None:
 @contextmanager
 def data_directory(name: str) -> Iterator[Path]:
     """Create a directory for a server's data; it is deleted when the context or this process ends."""
+    owner = os.getpid()
     directory = Path(tempfile.mkdtemp(prefix=f"pravega-{name}-"))
     Guard.tell(f"+{directory}")
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        Guard.tell(f"-{directory}")
+        # A process that was forked within the context may leave it while the server runs.
+        if os.getpid() == owner:
+            shutil.rmtree(directory, ignore_errors=True)
+            Guard.tell(f"-{directory}")

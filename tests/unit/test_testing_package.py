@@ -115,6 +115,48 @@ def test_children_do_not_outlive_their_parent(
         parent.communicate()
 
 
+FORKING = """
+    import os
+    import sys
+    from pathlib import Path
+    from pravega_wire.testing.processes import ServerProcess, data_directory
+
+    long = [sys.executable, "-c", "import signal; signal.pause()"]
+    process = ServerProcess("p", long, ("h", 1), Path(sys.argv[1]) / "p.log")
+    process.start()
+    with data_directory("test") as data:
+        if os.fork() == 0:
+            sys.exit()
+        os.wait()
+        print(process.pid, data.exists(), flush=True)
+    if os.fork() == 0:
+        sys.stdin.readline()
+        os._exit(0)
+    exec(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "os.kill(os.getpid(), 9)"])
+def test_forks_of_a_program(tmp_path: Path, end: str) -> None:
+    """One that leaves deletes no data; one that lives on keeps neither the program nor its servers."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(FORKING), str(tmp_path), end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert parent.stdout is not None
+        pid, kept = parent.stdout.readline().split()
+        assert kept == "True"
+        parent.wait(60)
+        wait_gone(int(pid))
+    finally:
+        parent.kill()
+        parent.communicate()  # the fork ends, too
+
+
 def tell(parent: subprocess.Popen[str], line: str) -> None:
     assert parent.stdin is not None
     parent.stdin.write(line + "\n")
