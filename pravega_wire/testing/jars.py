@@ -111,12 +111,22 @@ def _parse(lock_file: Path) -> tuple[Jar, ...]:
 
 
 def cache_directory() -> Path:
-    """Return the cache directory: ``PRAVEGA_WIRE_CACHE``, or a directory in the user's cache."""
+    """Return the cache directory: ``PRAVEGA_WIRE_CACHE``, or a directory in the user's cache.
+
+    It is absolute, because servers run in directories of their own.
+
+    :raises ServerStartError: neither is set, and this user has no home directory.
+    """
     chosen = os.environ.get("PRAVEGA_WIRE_CACHE")
     if chosen:
-        return Path(chosen)
+        return Path(chosen).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pravega-wire"
+    try:
+        return (Path(base) if base else Path.home() / ".cache").absolute() / "pravega-wire"
+    except RuntimeError as error:
+        raise ServerStartError(
+            "this user has no home directory for the cache: set PRAVEGA_WIRE_CACHE to a directory"
+        ) from error
 
 
 def server_classpath(version: str | None = None) -> list[Path]:
@@ -136,7 +146,7 @@ def server_classpath(version: str | None = None) -> list[Path]:
                 f"PRAVEGA_WIRE_JARS={override} names the server's jars, so version={version!r} cannot be "
                 "chosen: leave out one of them"
             )
-        found = sorted(Path(override).glob("*.jar"))
+        found = sorted(Path(override).absolute().glob("*.jar"))
         if not found:
             raise ServerStartError(
                 f"PRAVEGA_WIRE_JARS={override} contains no jars: set it to a directory with the server's "

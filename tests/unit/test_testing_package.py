@@ -718,6 +718,14 @@ def test_java_home_then_path_then_the_wheel(fresh_java: pytest.MonkeyPatch, tmp_
     assert found().executable == on_path
 
 
+def test_java_by_a_relative_path(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Servers run in directories of their own."""
+    at_home = fake_java(tmp_path / "home", "17.0.2")
+    fresh_java.chdir(tmp_path)
+    fresh_java.setenv("JAVA_HOME", "home")
+    assert java.find_java().executable == at_home
+
+
 def test_no_java(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "1.8.0_292")
     fresh_java.setenv("JAVA_HOME", str(tmp_path / "old"))
@@ -734,6 +742,14 @@ def test_a_machine_without_an_address_of_its_own(monkeypatch: pytest.MonkeyPatch
         java_process(
             "standalone", "Main", {}, address=("127.0.0.1", 1), log_dir=tmp_path, data=tmp_path, memory="1g",
             direct_memory="1g", classpath=[],
+        )  # fmt: skip
+
+
+def test_jars_in_a_directory_that_java_would_divide(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ServerStartError, match=r"a:b, because of the ':' .*set PRAVEGA_WIRE_CACHE"):
+        java_process(
+            "standalone", "Main", {}, address=("127.0.0.1", 1), log_dir=tmp_path, data=tmp_path, memory="1g",
+            direct_memory="1g", classpath=[tmp_path / "a:b" / "one.jar"],
         )  # fmt: skip
 
 
@@ -779,6 +795,9 @@ def test_a_directory_of_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     (tmp_path / "a.jar").touch()
     (tmp_path / "c.txt").touch()
     assert jars.server_classpath() == [tmp_path / "a.jar", tmp_path / "b.jar"]
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("PRAVEGA_WIRE_JARS", tmp_path.name)
+    assert jars.server_classpath() == [tmp_path / "a.jar", tmp_path / "b.jar"]
     with pytest.raises(ServerStartError, match=r"names the server's jars, so version='0\.12\.0' cannot"):
         jars.server_classpath("0.12.0")
 
@@ -792,6 +811,21 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert jars.cache_directory() == tmp_path / "xdg" / "pravega-wire"
     monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path / "own"))
     assert jars.cache_directory() == tmp_path / "own"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PRAVEGA_WIRE_CACHE", "own")
+    assert jars.cache_directory() == tmp_path / "own"
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PRAVEGA_WIRE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(ServerStartError, match="set PRAVEGA_WIRE_CACHE to a directory"):
+        jars.cache_directory()
 
 
 # --- scripts --------------------------------------------------------------------------------------
