@@ -26,11 +26,15 @@ def _started(request: pytest.FixtureRequest, context: AbstractContextManager[S])
     """Enter a server's context without capturing its output: it reports the first download of the jars."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with ExitStack() as stack:
+        failed = None
         try:
             with nullcontext() if capture is None else capture.global_and_fixture_disabled():
                 server = stack.enter_context(context)
         except ServerStartError as error:
-            pytest.fail(str(error), pytrace=False)
+            failed = str(error)
+        if failed is not None:
+            # Outside of the handler: pytest would show the sentence once for each error of the chain.
+            pytest.fail(failed, pytrace=False)
         yield server
 
 

@@ -271,6 +271,7 @@ def is_free(port: int) -> bool:
 
 
 _MARK = "in-use"
+_NEEDED_BYTES = 1 << 16  # more than settings, certificates and keys take
 _marks: dict[Path, IO[bytes]] = {}
 """Open files that mark log directories in use; each is locked until it is released or this process ends."""
 
@@ -288,7 +289,9 @@ def new_log_dir(name: str) -> Path:
         base.mkdir(parents=True, exist_ok=True)
         _prune(base)
         made = Path(tempfile.mkdtemp(prefix=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-", dir=base))
-        _marks[made] = (made / _MARK).open("wb")
+        # So that a full disk is told here, and not by one of the files that a server needs to start.
+        (made / _MARK).write_bytes(bytes(_NEEDED_BYTES))
+        _marks[made] = (made / _MARK).open("r+b")
     except OSError as error:
         raise ServerStartError(
             f"the directory for logs {base} cannot be written to ({error.strerror or error}): set "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -305,6 +306,34 @@ def test_logs_that_cannot_be_written(no_settings: pytest.MonkeyPatch, tmp_path: 
     for context in (server.standalone(kind="jars"), server.cluster()):
         with pytest.raises(ServerStartError, match=r"cannot be written to .*set PRAVEGA_WIRE_CACHE"), context:
             raise AssertionError
+
+
+def test_logs_on_a_full_disk(no_settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    no_settings.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
+    no_settings.setattr(Path, "write_bytes", full)
+    with pytest.raises(
+        ServerStartError, match=r"cannot be written to \(No space left .*set PRAVEGA_WIRE_CACHE"
+    ):
+        processes.new_log_dir("server")
+
+
+def test_the_fixture_says_once_why_there_is_no_server(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(pravega_server): pass\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
+        cwd=tmp_path,
+        env=os.environ
+        | {"PRAVEGA_TEST_SERVER": "address", "PRAVEGA_CONTROLLER_URI": "", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    shown = done.stdout.partition("short test summary")[0]
+    assert shown.count("PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI") == 1
 
 
 @pytest.mark.parametrize("size", ["lots", "", "0", "1.5g", "2gb", "-1m", 512, None])
