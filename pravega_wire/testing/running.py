@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
@@ -58,10 +58,18 @@ class PravegaServer:
     def config(self, scope: str | None = None) -> PravegaConfig:
         """Return the connection settings for this server, including credentials and trust store.
 
+        For a server at an address these and all other settings are those of the environment.
+
         :param scope: default scope, or None.
+        :raises InvalidArgumentError: a setting of the environment is malformed.
         """
         from pravega_wire.values.config import Credentials, PravegaConfig
 
+        if self.kind == "address":
+            found = PravegaConfig.from_defaults(
+                controller_uri=self.controller_uri, schema_registry_uri=self.schema_registry_uri
+            )
+            return replace(found, scope=scope)
         return PravegaConfig(
             controller_uri=self.controller_uri,
             scope=scope,

@@ -75,7 +75,8 @@ def schema_registry(
     :param port: port on 127.0.0.1; default: a free port.
     :raises ServerStartError: the registry could not be started; the message says what to do.
     """
-    if server is not None and (server.username is not None or server.trust_store is not None):
+    config = None if server is None else server.config()
+    if config is not None and (config.credentials is not None or config.trust_store is not None):
         raise ServerStartError(
             "schema_registry() supports only a server without TLS and authentication: use another server, or "
             "none to keep the schemas in memory"

@@ -135,7 +135,8 @@ def standalone(
             client.create_scope("demo")
             client.create_stream("readings", 4)
 
-    :param kind: ``"address"`` (the server at ``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
+    :param kind: ``"address"`` (the server at ``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped; the
+        other settings of its clients are those of the environment, too),
         ``"containers"``, ``"jars"``, or ``"memory"`` (one of this package's own code, in a thread of this
         process, which starts at once; see ``docs/memory-server.md``); default: the first of the other three
         that is available.
@@ -288,14 +289,15 @@ def _at_address() -> PravegaServer:
             "PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI; set it, for example to "
             "tcp://localhost:9090"
         )
+    server = PravegaServer("address", uri)
     try:
-        wait_ready(uri, seconds=_ADDRESS_SECONDS)
+        wait_ready(server.config(), seconds=_ADDRESS_SECONDS)
     except ServerStartError as error:
         raise ServerStartError(
             f"PRAVEGA_CONTROLLER_URI={uri} is set, so no server was started, but no server responds there "
             f"({error}): start that server, or unset the variable to have one started"
         ) from error
-    return PravegaServer("address", uri)
+    return server
 
 
 @contextmanager

@@ -30,13 +30,14 @@ from pravega_wire import (
     open_client,
     sync,
 )
+from pravega_wire.cli import server as command
 from pravega_wire.errors import AuthError, ServerStartError
 from pravega_wire.grpc.call import CallResult, GrpcConnection
 from pravega_wire.grpc.status import StatusCode
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.formats import decode_watermark
-from pravega_wire.testing import standalone
+from pravega_wire.testing import schema_registry, standalone
 from pravega_wire.testing.memory.auth import Auth
 from pravega_wire.testing.memory.calls import Call, CallConnection
 from pravega_wire.testing.memory.controller import Answer, Controller
@@ -815,6 +816,24 @@ def test_who_does_not_ask_for_http2_is_turned_away() -> None:
             with context.wrap_socket(plain, server_hostname="127.0.0.1") as secured:
                 assert secured.selected_alpn_protocol() is None
                 assert secured.recv(1) == b""
+
+
+def test_a_secured_server_at_an_address_is_used_with_the_settings_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that ``pravega-wire-server`` prints."""
+    with standalone(kind="memory", tls=True, auth=True) as secured:
+        for name, value in command._settings(secured).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PRAVEGA_SCOPE", "another")
+        with standalone(kind="address") as server:
+            assert server.config("demo") == secured.config("demo")
+            assert server.config().scope is None
+            with sync.open_client(server.config("demo")) as client:
+                assert client.create_scope("demo")
+            with pytest.raises(ServerStartError, match="without TLS and authentication"):
+                with schema_registry(server=server):
+                    raise AssertionError
 
 
 def test_what_it_cannot_do() -> None:
