@@ -91,7 +91,10 @@ def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
 
 @pytest.fixture(scope="session")
 def pravega_cluster(request: pytest.FixtureRequest) -> Iterator[PravegaCluster]:
-    """Provide a cluster of separate processes for the whole test session; a test may kill and restart them.
+    """Provide a cluster of separate processes for the whole test session.
+
+    A test may kill and restart its stores and controllers. When the process with ZooKeeper and the bookie
+    ends, all that the cluster has stored is lost.
 
     Example::
 

@@ -93,7 +93,8 @@ class PravegaCluster(PravegaServer):
 
     :ivar controllers: the controller processes.
     :ivar stores: the segment store processes.
-    :ivar bookie: the process with ZooKeeper and the bookie.
+    :ivar bookie: the process with ZooKeeper and the bookie. When it ends, all that the cluster has stored is
+        lost, even if it is started again.
     """
 
     controllers: list[ServerProcess] = field(default_factory=list)

@@ -315,9 +315,10 @@ def cluster(
 ) -> Iterator[PravegaCluster]:
     """Run a Pravega cluster until the context ends: ZooKeeper with a bookie, controllers and segment stores.
 
-    Each is a separate process, except that ZooKeeper and the bookie share one. Data is on disk. If a store is
-    killed, its segment containers move to another store in about 35 s. Only the published jars are supported,
-    because a test cannot kill processes in containers or at an address.
+    Each is a separate process, except that ZooKeeper and the bookie share one. Data is on disk, and is lost
+    when that process ends. If a store is killed, its segment containers move to another store in about 35 s.
+    Only the published jars are supported, because a test cannot kill processes in containers or at an
+    address.
 
     Example::
 
