@@ -2,7 +2,9 @@
 
 A batch takes complete events from the segments that can be read now. It takes events from their successors
 only after all predecessors were read to their ends, so the events of a routing key stay in order. A limit is
-divided between the segments in proportion to their unread data.
+divided between the segments in proportion to their unread data, including that of their successors: if a
+sealed segment counted for its own rest only, what was written to its successors would be read after all that
+was written to other segments in the same time, and a query with a watermark would drop it as late.
 
 The functions are generators that yield requests for information and are sent the answers, so they can run
 against a server or, in tests, against a model of one.
@@ -178,6 +180,35 @@ class _Frontier:
         """The current cut of the stream."""
         return StreamCut(self.stream, self._at) if self._left else self._backlog.end
 
+    def behind(self) -> Generator[Question, Answer, dict[SegmentKey, int]]:
+        """Return for segments the number of unread bytes in their successors, and in the successors of these.
+
+        Those of a segment with several unread predecessors are divided equally among them.
+        """
+        if self._left.keys() <= self._at.keys():
+            return {}
+        before: dict[int, list[int]] = {each: [] for each in self._at}
+        todo = [each for each in self._at if each not in self._end]
+        while todo:
+            yield from self._look_up(todo)
+            new: list[int] = []
+            for each in todo:
+                for successor in self._next[each]:
+                    if successor not in before:
+                        before[successor] = []
+                        # One without unread data may be beyond the end, and not sealed yet.
+                        if successor in self._left and successor not in self._end:
+                            new.append(successor)
+                    before[successor].append(each)
+            todo = new
+        found = dict.fromkeys(before, 0)
+        # The id of a successor is greater, since it begins with the epoch.
+        for each in sorted(before, reverse=True):
+            size = found[each] + (self._left[each].length if each in self._left else 0)
+            for predecessor in before[each]:
+                found[predecessor] += size // len(before[each])
+        return {(self.stream, each): size for each, size in found.items()}
+
     def check_not_stuck(self) -> None:
         """Check that the end can be reached step by step."""
         if self._left and not self.ready:
@@ -246,6 +277,7 @@ class _Part:
 
     whole: SegmentRange
     to: int
+    behind: int = 0  # unread bytes in the successors
     events: int = 0
     next_bytes: int | None = None
 
@@ -260,6 +292,10 @@ class _Part:
     @property
     def rest(self) -> SegmentRange:
         return SegmentRange(self.whole.stream, self.whole.segment_id, self.to, self.whole.end_offset)
+
+    @property
+    def backlog(self) -> int:
+        return self.rest.length + self.behind
 
     def add(self, found: LeadingPart) -> None:
         self.to = found.range.end_offset
@@ -285,16 +321,22 @@ def _shares(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def _share(
-    ready: Sequence[SegmentRange], limit: Limit, waited: Mapping[SegmentKey, int], *, first: bool
+    ready: Sequence[SegmentRange],
+    limit: Limit,
+    waited: Mapping[SegmentKey, int],
+    behind: Mapping[SegmentKey, int],
+    *,
+    first: bool,
 ) -> Generator[Question, Answer, list[_Part]]:
     """Divide a limit between segments: an event for each that waited, the rest in proportion to the data.
 
     :param ready: the ranges that can be read now.
     :param limit: the limit.
     :param waited: for each segment, the number of batches in a row that took nothing from it.
+    :param behind: for segments with successors, the number of unread bytes in these.
     :param first: whether the batch is still empty, so that a single event over the limit is allowed.
     """
-    parts = [_Part(each, each.start_offset) for each in ready]
+    parts = [_Part(each, each.start_offset, behind.get((each.stream, each.segment_id), 0)) for each in ready]
     # Segments that have waited longest come first, then those with the most data.
     parts.sort(key=lambda each: (-waited.get(each.key, 0), -each.whole.length, each.key))
     if limit.holds(sum(each.whole.length for each in parts)):
@@ -347,7 +389,7 @@ def _divide(parts: Sequence[_Part], limit: Limit, first: bool) -> Generator[Ques
     asked = [each for each in parts if each.rest.length]
     taken = any(each.size for each in parts)
     if asked and not (left.used_up and (taken or not first)):
-        weights = [each.rest.length for each in asked]
+        weights = [each.backlog for each in asked]
         sizes = [None] * len(asked) if left.bytes is None else _shares(left.bytes, weights)
         counts = [None] * len(asked) if left.events is None else _shares(left.events, weights)
         yield from _look(asked, sizes, counts)
@@ -363,6 +405,8 @@ def _add_one_each(parts: Sequence[_Part], left: Limit) -> None:
 
 def _fill_up(parts: Sequence[_Part], limit: Limit) -> Generator[Question, Answer, None]:
     """Take the unused rest of the shares from the largest segment, if another request is worthwhile."""
+    if any(each.behind and not each.rest.length for each in parts):
+        return  # The rest of its share is for its successors.
     left = _left(parts, limit)
     worthwhile = (left.bytes is None or left.bytes * 16 >= (limit.bytes or 0)) and (
         left.events is None or left.events * 16 >= (limit.events or 0)
@@ -373,7 +417,7 @@ def _fill_up(parts: Sequence[_Part], limit: Limit) -> Generator[Question, Answer
         if each.rest.length and (each.next_bytes is None or left.allows(each.next_bytes))
     ]
     if over and worthwhile and not left.used_up:
-        yield from _look([max(over, key=lambda each: each.rest.length)], [left.bytes], [left.events])
+        yield from _look([max(over, key=lambda each: each.backlog)], [left.bytes], [left.events])
 
 
 def _look(
@@ -415,7 +459,11 @@ def admit(
         if keys <= tried or (left.used_up and not first):
             break
         tried |= keys
-        for part in (yield from _share(ready, left, waited, first=first)):
+        behind: dict[SegmentKey, int] = {}
+        if not left.holds(sum(each.length for each in ready)):
+            for frontier in frontiers.values():
+                behind |= yield from frontier.behind()
+        for part in (yield from _share(ready, left, waited, behind, first=first)):
             if part.size:
                 frontiers[part.whole.stream].take(part.whole.segment_id, part.to)
                 left = left.less(part.size, part.events)

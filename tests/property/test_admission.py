@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pravega_wire import LayoutSegment, LeadingPart, ScopedStream, SegmentRange, StreamCut, StreamLayout
 from pravega_wire.errors import InvalidStreamCutError
-from pravega_wire.values.naming import segment_id
+from pravega_wire.values.naming import epoch_of, segment_id
 from pravega_wire.values.types import CutOrder
 from spark_adapter.reading.admission import (
     Admitted,
@@ -260,6 +260,29 @@ def test_a_limit_is_shared_by_what_is_left(backlogs: list[list[int]], limit: Lim
         share = min(sum(sizes), limit.bytes * sum(sizes) // whole)
         within = max(each for each in accumulate([0, *sizes]) if each <= share)
         assert taken.get(model.stream, 0) >= within
+
+
+@pytest.mark.parametrize("limit", [Limit(events=80), Limit(800)], ids=["events", "bytes"])
+def test_keys_are_read_at_one_pace_across_scales(limit: Limit) -> None:
+    """Each part of the key space has got its events at one rate, and is read at one rate."""
+    model = Model("t", [4])
+
+    def append() -> None:
+        for each in model.active:
+            each.events += [10] * (200 * (each.high - each.low))
+
+    append()
+    for place in (0, 2):
+        model.scale(place, 1, [2, 6])
+        append()
+    world = World([model])
+    while world.cuts[model.stream] != model.tail:
+        world.batch(limit)
+        reached = []
+        for each, offset in world.cuts[model.stream].positions.items():
+            segment = model.segments[each]
+            reached.append(200 * epoch_of(each) + offset / 10 / (segment.high - segment.low))
+        assert max(reached) - min(reached) <= 20, reached
 
 
 @settings(max_examples=100)
