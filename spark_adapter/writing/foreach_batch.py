@@ -315,7 +315,7 @@ class ForeachBatchSink:
                 return _run_tasks(df, replace(plan, counting=True))
 
             try:
-                return committer.run(batch_id, write, count)
+                report = committer.run(batch_id, write, count)
             except NoSuchSegmentError as error:
                 if not (error.segment or "").startswith(f"{options.ledger}/"):
                     raise
@@ -326,6 +326,11 @@ class ForeachBatchSink:
                     f"{query} was not completed here: write it again. For a batch above 0, a new ledger "
                     "needs new_ledger=True"
                 ) from error
+            planned = committer.identity
+            if report.outcome != "written" and isinstance(planned, PlannedBatch) and planned.stateful:
+                # No task has computed the rows. Spark fails a batch whose state was not computed in this run.
+                df.write.format("noop").mode("overwrite").save()
+            return report
 
     def _open(
         self, spark: SparkSession, key: SinkKey, checkpoint: str | None, run: str, batch_id: int

@@ -319,6 +319,9 @@ class _Plan:
             committer = self.committer(place, journal)
             txn = committer.claim(place.batch, _patience(partition))
         if txn == "skip":
+            if place.streaming and (place.planned is None or place.planned.stateful):
+                for _ in rows:
+                    pass  # Spark commits the state that a task has computed only if all its rows are taken.
             return Attempt(Attempted("skipped"), place)
         if txn == "count":
             return Attempt(Attempted("counted", _only_result(self.writer(place).write_arrow(rows))), place)

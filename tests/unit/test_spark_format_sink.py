@@ -30,6 +30,8 @@ from pravega_wire.errors import (
     StreamNotFoundError,
 )
 from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.election import ElectedCommitter
+from spark_adapter.exactly_once.identity import PlannedBatch
 from spark_adapter.exactly_once.journal import is_open_since
 from spark_adapter.exactly_once.ledger import decode_record, job_query
 from spark_adapter.writing import format_writer, partition
@@ -547,6 +549,17 @@ def test_a_claim_says_when_the_write_was_planned(deleting: Deleting, monkeypatch
     with pytest.raises(FencedError, match=r"started 0\.001 s after this one"):
         # whichever plan commits: the tasks' counts
         newer.commit([again.write(iter([]))])
+
+
+@pytest.mark.parametrize(("stateful", "taken"), [(True, 3), (False, 1)])
+def test_a_task_of_a_batch_that_is_done_takes_all_rows_if_the_query_has_state(
+    deleting: Deleting, monkeypatch: pytest.MonkeyPatch, stateful: bool, taken: int
+) -> None:
+    monkeypatch.setattr(ElectedCommitter, "claim", lambda *arguments: "skip")
+    place = Place("q", str(uuid4()), 0, uuid4(), planned=PlannedBatch("entry", None, stateful))
+    rows = rows_of([b"a"], [b"b"], [b"c"])
+    assert sink_of()._plan.write(rows, lambda task: place).did.outcome == "skipped"
+    assert len(list(rows)) == 3 - taken
 
 
 def test_the_first_partition_begins_and_the_others_follow_one_by_one() -> None:
