@@ -190,14 +190,9 @@ class EventWriter(RoutedWriter[Value]):
 
     async def _note(self, timestamp: int) -> None:
         await self.flush()
-        position = {}
         with limit(self._core.config.operation_timeout, f"reporting the time of the writer of {self.stream}"):
-            for appender in self._appenders():
-                length = appender.appends.segment_length
-                if length < 0:
-                    info = await SegmentMetadata(self._core.stores, appender.target).info()
-                    length = info.write_offset
-                position[appender.target.segment_id] = length
+            while (position := await self._lengths()) is None:
+                await self.flush()
             status = await self._core.controller.note_timestamp_from_writer(
                 self.stream.scope, self.stream.name, str(self.writer_id), timestamp, position
             )
@@ -209,6 +204,35 @@ class EventWriter(RoutedWriter[Value]):
                 stream=self.stream.name,
             )
         self._has_noted = True
+
+    async def _lengths(self) -> dict[int, int] | None:
+        """The length of each segment; None if the segments were about to change, so that they differ now."""
+        lengths = {}
+        for appender in self._appenders():
+            length = appender.appends.segment_length
+            if length < 0:
+                try:
+                    length = (await SegmentMetadata(self._core.stores, appender.target).info()).write_offset
+                except NoSuchSegmentError as error:
+                    # With nothing in flight, the appender has not noticed; else it finds out while flushing.
+                    if not appender.appends.unacknowledged:
+                        await self._leave(appender, error)
+                    return None
+            lengths[appender.target.segment_id] = length
+        return lengths
+
+    async def _leave(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """Continue with the successors of a segment in a task of its own, as an appender does."""
+        left = trio.Event()
+
+        async def leave() -> None:
+            try:
+                await self._sealed(appender, error)
+            finally:
+                left.set()
+
+        self._core.nursery.start_soon(leave, name=f"successors of {appender.target.name}")
+        await left.wait()
 
     @trio.lowlevel.enable_ki_protection
     async def _note_times(self) -> None:

@@ -186,6 +186,26 @@ async def test_time_is_noted_and_may_not_run_backwards(config: PravegaConfig) ->
                 await trio.sleep(0.01)
 
 
+@pytest.mark.parametrize("resumable", [False, True])
+async def test_times_are_reported_after_an_unused_segment_was_deleted(
+    config: PravegaConfig, resumable: bool
+) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        writer: EventWriter[bytes] = (
+            client.resumable_writer("t", uuid4()) if resumable else client.event_writer("t")
+        )
+        async with writer:
+            await (await writer.write_event(b"x", "k"))
+            await writer.note_time(1000)
+            await scale_to(client, "t", 2)
+            await client.truncate_stream("t", await client.tail("t"))
+            await writer.note_time(2000)
+            await (await writer.write_event(b"y", "k"))
+            await writer.note_time(3000)
+        assert [event async for batch in client.read_events("t") for event in batch] == [b"y"]
+
+
 async def test_writers_that_have_ended_leave_the_address_to_the_next(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
