@@ -344,7 +344,12 @@ def cluster(
     chosen = kind or "jars"
     if chosen != "jars":
         raise ServerStartError(f"cluster() supports only the published jars, not kind={kind!r}")
-    numbers = {"segment_stores": segment_stores, "containers": containers, "controllers": controllers}
+    numbers = {
+        "segment_stores": segment_stores,
+        "containers": containers,
+        "controllers": controllers,
+        "token_seconds": token_seconds,
+    }
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ServerStartError(f"cluster() needs a whole number from 1 for {name}, not {value!r}")

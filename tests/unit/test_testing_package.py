@@ -342,9 +342,9 @@ def test_what_is_no_size_for_java(size: Any) -> None:
         java_memory("1g", size)
 
 
-@pytest.mark.parametrize("name", ["segment_stores", "containers", "controllers"])
-@pytest.mark.parametrize("number", [0, -1, "2", True, None])
-def test_what_is_no_number_of_processes(name: str, number: Any) -> None:
+@pytest.mark.parametrize("name", ["segment_stores", "containers", "controllers", "token_seconds"])
+@pytest.mark.parametrize("number", [0, -1, 2.0, "2", True, None])
+def test_what_is_no_number_for_a_cluster(name: str, number: Any) -> None:
     wrong: dict[str, Any] = {name: number}
     with pytest.raises(ServerStartError, match=f"a whole number from 1 for {name}, not"):
         with server.cluster(**wrong):
