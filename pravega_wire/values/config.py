@@ -506,7 +506,8 @@ class PravegaConfig:
         ``pravega`` (discovery) or ``pravegas`` (discovery over TLS).
     :param scope: scope for stream names without one, or None.
     :param credentials: credentials to send with each controller call, or None.
-    :param trust_store: path of a PEM file with CA certificates, or None to use the system's certificates.
+    :param trust_store: path of a PEM file with CA certificates, or None to use the system's certificates. A
+        client reads it when it is opened.
     :param validate_hostname: whether to check the server's name against its certificate (default True).
     :param max_connections_per_store: largest number of pooled connections to each segment store (default 10).
     :param operation_timeout: time limit in seconds for an operation, from the call to its result or error,
