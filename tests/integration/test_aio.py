@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+import trio
 import uvloop
 
 from pravega_wire import (
@@ -499,9 +500,15 @@ def test_what_was_opened_for_a_cancelled_task_is_closed(
                     await (await task).abort()
                 except asyncio.CancelledError:
                     continue
-            # A transaction that is kept alive for nobody would have a task in the client's nursery.
-            nursery = core_of(client).nursery
-            assert not [task for task in nursery.child_tasks if task.name.startswith("lease of")]
+
+            async def leases_end() -> None:
+                # A transaction that is kept alive for nobody would have a task in the client's nursery.
+                nursery = core_of(client).nursery
+                with trio.fail_after(30):
+                    while any(task.name.startswith("lease of") for task in nursery.child_tasks):
+                        await trio.lowlevel.checkpoint()
+
+            await portal_of(client).run(leases_end)
 
     run(main)
 
