@@ -355,7 +355,11 @@ async def _begins_at(core: ClientCore, cut: StreamCut, refusal: InvalidStreamCut
         start = await head(core, stream)
         if start == cut:
             return False  # its truncation may be in progress; once that is done, the controller takes the cut
-        order = (await stream_layout(core, stream)).compare(cut, start)
+        layout = await stream_layout(core, stream)
+        if any(layout.segment(segment_id).length is None for segment_id in cut.positions):
+            order = CutOrder.BEFORE  # a segment of it was deleted, so the stream begins after that
+        else:
+            order = layout.compare(cut, start)
     except AuthError:
         raise refusal from None
     except UndecidableCutError:
