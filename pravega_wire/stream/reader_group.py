@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -283,17 +283,20 @@ async def delete(core: ClientCore, group: ScopedStream) -> bool:
 
 
 async def _lost_subscriptions(
-    core: ClientCore, group: ScopedStream, config: ReaderGroupConfig
+    core: ClientCore, group: ScopedStream, config: ReaderGroupConfig, kept: Collection[ScopedStream] = ()
 ) -> set[ScopedStream]:
     """The streams that do not know of a group that subscribes to them: they were deleted since.
 
     They may have been created again. See ``docs/protocol/unforgiving.md``, "Deleting a stream before its
     subscribers".
+
+    :param kept: streams that do not matter, because the group stays subscribed to them.
     """
     if config.retention is RetentionType.NONE:
         return set()
-    lost = set(config.starts)
-    for stream in config.starts:
+    looked_at = [each for each in config.starts if each not in kept]
+    lost = set(looked_at)
+    for stream in looked_at:
         with suppress(NotFoundError):
             if str(group) in await core.controller.list_subscribers(stream.scope, stream.name):
                 lost.remove(stream)
@@ -776,8 +779,8 @@ class ReaderGroup:
 
     async def _check_subscriptions(self, current: ReaderGroupConfig, config: ReaderGroupConfig) -> None:
         """Refuse a change of the configuration that the controller would begin and never end."""
-        kept = set() if config.retention is RetentionType.NONE else set(config.starts)
-        lost = await _lost_subscriptions(self._core, self._link.group, current) - kept
+        kept = () if config.retention is RetentionType.NONE else config.starts
+        lost = await _lost_subscriptions(self._core, self._link.group, current, kept)
         if lost:
             raise ReaderGroupError(
                 f"reader group {self.name} cannot be reset: it keeps the data of "
