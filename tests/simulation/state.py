@@ -640,8 +640,9 @@ class Revisions(Sharing):
         try:
             async with limited_to(process, "reading", 4 * process.operation_timeout):
                 if rng.random() < 0.3:
+                    truncated = self.truncated  # another process may truncate meanwhile
                     oldest = (await log.oldest_revision()).offset
-                    if not self.truncated <= oldest <= self.may_be_truncated:
+                    if not truncated <= oldest <= self.may_be_truncated:
                         raise Failure(f"{oldest} is said to be the beginning")
                     start = oldest
                 async with log.read_from(self.at(start)) as reader:
