@@ -92,9 +92,7 @@ def error_for_status(code: StatusCode, text: str, *, rpc: str, host: str) -> Pra
     """
     message = f"controller {host}, {rpc}: {text or 'no message'} ({code.name})"
     if code is StatusCode.UNAUTHENTICATED:
-        message += "; authentication failed: check the credentials"
-    if code is StatusCode.UNAUTHENTICATED:
-        return AuthenticationError(message, host=host)
+        return AuthenticationError(f"{message}; authentication failed: check the credentials", host=host)
     if code is StatusCode.PERMISSION_DENIED:
         return PermissionDeniedError(message, host=host)
     if code is StatusCode.DEADLINE_EXCEEDED:

@@ -14,6 +14,7 @@ from pravega_wire.errors import (
     WrongProtocolError,
 )
 from pravega_wire.grpc.call import CallResult, GrpcConnection
+from pravega_wire.support.nurseries import first_of
 from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
 
@@ -143,11 +144,7 @@ class GrpcChannel:
                 await self._ended.wait()
                 nursery.cancel_scope.cancel()
         except* PravegaError as group:
-            first: BaseException = group
-            while isinstance(first, BaseExceptionGroup):
-                first = first.exceptions[0]
-            assert isinstance(first, PravegaError)
-            error = first
+            error = first = first_of(group)
             if isinstance(first, WrongProtocolError):
                 error = WrongProtocolError(f"no controller at {self.host}: {first.message}", host=self.host)
                 error.__cause__ = first

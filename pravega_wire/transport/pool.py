@@ -58,7 +58,6 @@ class ConnectionPool:
     :param address_map: translates the addresses that the controller names.
     :param limits: time limits.
     :ivar tls: how connections are secured, or None.
-    :ivar connections_opened: number of connections opened so far.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class ConnectionPool:
         self._address_map = address_map
         self._stores: dict[Endpoint, _Store] = {}
         self._closed = False
-        self.connections_opened = 0
 
     def address(self, endpoint: Endpoint) -> Endpoint:
         """Return where to connect for an address that the controller has named."""
@@ -152,7 +150,6 @@ class ConnectionPool:
             await stream.aclose()
             raise ClosedError("the client is closed")
         store.connections.append(connection)
-        self.connections_opened += 1
         self._nursery.start_soon(connection.run, name=f"pravega connection {connection.host}")
         return connection
 

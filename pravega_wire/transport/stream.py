@@ -24,9 +24,6 @@ from pravega_wire.transport.diagnosis import connect_failure, ended_tls, handsha
 
 __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "mapped_errors"]
 
-CONNECT_TIMEOUT = 5.0
-"""Seconds to wait for a TCP connection; the Java client's default."""
-
 _AT_ONCE = struct.pack("HH" if sys.platform == "win32" else "ii", 1, 0)
 """Value of SO_LINGER: a close drops what was not sent, and resets the connection."""
 
@@ -152,7 +149,7 @@ def _ending(host: str, port: int) -> PravegaError | None:
     return known() if known is not None and host in ("127.0.0.1", "localhost", "::1") else None
 
 
-async def connect_tcp(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT) -> trio.SocketStream:
+async def connect_tcp(host: str, port: int, *, timeout: float = 5.0) -> trio.SocketStream:
     """Open a TCP connection; parameters and errors are those of :func:`connect`."""
     name = f"{host}:{port}"
     try:
@@ -174,11 +171,7 @@ def handshake_too_slow(name: str, timeout: float) -> ConnectError:
 
 
 async def connect(
-    host: str,
-    port: int,
-    *,
-    tls: ssl.SSLContext | None = None,
-    timeout: float = CONNECT_TIMEOUT,
+    host: str, port: int, *, tls: ssl.SSLContext | None = None, timeout: float = 5.0
 ) -> NetworkStream:
     """Open a connection.
 
