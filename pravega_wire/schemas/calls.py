@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from pravega_wire.errors import (
-    ArgumentTypeError,
     AuthenticationError,
     CodecNotRegisteredError,
     InvalidArgumentError,
@@ -41,7 +41,7 @@ from pravega_wire.schemas.model import (
     VersionInfo,
     compatibility_of,
 )
-from pravega_wire.support.checks import check_text, shown
+from pravega_wire.support.checks import INT32_MAX, check_count, check_text, check_type
 
 __all__ = ["Reply", "Request", "Steps"]
 
@@ -50,7 +50,6 @@ T = TypeVar("T")
 _PAGE: Final = 100
 _MOST_PAGES: Final = 100_000
 _SHOWN: Final = 200
-_INT32_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +134,6 @@ def _path(group: str, *rest: object) -> str:
     return "/".join(["/v1/groups", *(quote(each, safe="") for each in parts)])
 
 
-def _check_type(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise ArgumentTypeError(f"{name} must be a {kind.__name__}, not {shown(value)}")
-
-
 def _asked(
     request: Request,
     what: str,
@@ -196,7 +190,7 @@ def list_groups() -> Steps[dict[str, GroupProperties | None]]:
 
 def create_group(group: str, properties: GroupProperties) -> Steps[bool]:
     _path(group)  # it could be created, but not be reached
-    _check_type(f"the properties of group {group}", properties, GroupProperties)
+    check_type(f"the properties of group {group}", properties, GroupProperties)
     body = {"groupName": group, "groupProperties": properties.to_json()}
     reply = yield Request("POST", "/v1/groups", body, repeatable=False)
     if reply.status == 409:
@@ -278,10 +272,7 @@ def latest_schema(group: str, type: str | None) -> Steps[RegisteredSchema]:
     return max(found, key=lambda each: each.version.id)
 
 
-def _number(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _INT32_MAX:
-        raise InvalidArgumentError(f"{name} must be an integer from 0 to {_INT32_MAX}, not {value!r}")
-    return value
+_number: Final = partial(check_count, lowest=0, highest=INT32_MAX)
 
 
 def schema_by_id(group: str, id: int) -> Steps[SchemaInfo]:
@@ -356,20 +347,20 @@ def codecs(group: str) -> Steps[list[CodecType]]:
 
 
 def add_codec(group: str, codec: CodecType) -> Steps[None]:
-    _check_type(f"a codec of group {group}", codec, CodecType)
+    check_type(f"a codec of group {group}", codec, CodecType)
     what = f"adding codec {codec.name!r} to group {group}"
     request = Request("POST", _path(group, "codecTypes"), codec.to_json())
     yield from _asked(request, what, group, 201)
 
 
 def encoding_id(group: str, version: VersionInfo, codec: str) -> Steps[int]:
-    _check_type(f"the version of a schema in group {group}", version, VersionInfo)
+    check_type(f"the version of a schema in group {group}", version, VersionInfo)
     what = f"the encoding id of schema {version.type} with codec {codec!r} in group {group}"
     body = {"codecType": codec, "versionInfo": version.to_json()}
     request = Request("PUT", _path(group, "encodings"), body)
     value = yield from _asked(request, what, group, 200, {412: CodecNotRegisteredError})
     found = value.get("encodingId") if isinstance(value, dict) else None
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _INT32_MAX:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= INT32_MAX:
         raise SchemaRegistryReplyError(
             f"the schema registry's answer to {what} has no encoding id", group=group
         )

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, SchemaRegistryReplyError
-from pravega_wire.support.checks import shown
+from pravega_wire.support.checks import check_type
 
 __all__ = [
     "CodecType",
@@ -201,6 +201,8 @@ class GroupProperties:
     :param compatibility: which schemas it accepts.
     :param allow_multiple_types: whether it accepts schemas of several types.
     :param properties: texts for users.
+    :param custom_format: name of the format, if ``format`` is ``CUSTOM``.
+    :raises ArgumentTypeError: the format is not a :class:`SerializationFormat`.
     """
 
     format: SerializationFormat = SerializationFormat.ANY
@@ -210,10 +212,7 @@ class GroupProperties:
     custom_format: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.format, SerializationFormat):
-            raise ArgumentTypeError(
-                f"the format of a group must be a SerializationFormat, not {shown(self.format)}"
-            )
+        check_type("the format of a group", self.format, SerializationFormat)
         object.__setattr__(self, "compatibility", compatibility_of(self.compatibility))
 
     def to_json(self) -> dict[str, Any]:

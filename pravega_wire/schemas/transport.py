@@ -214,11 +214,6 @@ def _body(request: Request) -> dict[str, Any]:
     return {"headers": {"content-type": "application/json"}, "content": data}
 
 
-def _too_large(received: int) -> None:
-    if received > _MOST_BYTES:
-        raise SchemaRegistryReplyError(f"the schema registry's answer is larger than {_MOST_BYTES} bytes")
-
-
 def _failures() -> tuple[type[Exception], ...]:
     httpx = _httpx()
     return (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL)
@@ -285,7 +280,10 @@ class Transport:
             for part in response.iter_bytes():
                 parts.append(part)
                 received += len(part)
-                _too_large(received)
+                if received > _MOST_BYTES:
+                    raise SchemaRegistryReplyError(
+                        f"the schema registry's answer is larger than {_MOST_BYTES} bytes"
+                    )
                 if environment().monotonic() > deadline:
                     raise self.settings.unreachable(None)
             return Reply(response.status_code, b"".join(parts))

@@ -54,11 +54,11 @@ class StagingWriter(TransactionWriter):
         stream: ScopedStream,
         segments: Sequence[SegmentWithRange],
         staging_id: UUID | None = None,
-        *,
-        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
     ) -> None:
         self.staging_id: UUID = staging_id or environment().new_id()
-        super().__init__(core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes)
+        super().__init__(
+            core, stream, segments, self.staging_id, max_outstanding_bytes=DEFAULT_MAX_OUTSTANDING_BYTES
+        )
         self._opened = False
         self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}
         for appender in self._sent:

@@ -29,7 +29,6 @@ __all__ = [
     "compiler_jar",
     "fetch",
     "fetch_schema_registry",
-    "is_fetched",
     "known_versions",
     "schema_registry_classpath",
     "schema_serializers_classpath",
@@ -231,11 +230,6 @@ def _fetched(jars: Sequence[Jar]) -> Path:
             "another directory"
         ) from error
     return directory
-
-
-def is_fetched() -> bool:
-    """Return True if all jars are in the cache."""
-    return not _missing(_directory(), locked_jars())
 
 
 def _directory() -> Path:

@@ -281,7 +281,6 @@ class Setting(NamedTuple):
     """One setting, and the names under which each source provides it.
 
     :ivar field: field of :class:`PravegaConfig`, or the part of its ``credentials``.
-    :ivar argument: argument of :meth:`PravegaConfig.from_defaults`.
     :ivar property_key: key in ``props``; in Spark's configuration, the key after ``spark.``.
     :ivar variable: name of the environment variable.
     :ivar option: command-line argument. None for secrets: every process of the machine can read command
@@ -292,7 +291,6 @@ class Setting(NamedTuple):
     """
 
     field: str
-    argument: str
     property_key: str
     variable: str
     option: str | None
@@ -300,11 +298,15 @@ class Setting(NamedTuple):
     meaning: str
     parse: Callable[[str], Any] = str
 
+    @property
+    def argument(self) -> str:
+        """The argument of :meth:`PravegaConfig.from_defaults`."""
+        return self.field.partition(".")[0]
+
 
 # The Java client and the Flink connector use the same properties and variables, where they have one.
 SETTINGS: Final = (
     Setting(
-        "controller_uri",
         "controller_uri",
         "pravega.controller.uri",
         "PRAVEGA_CONTROLLER_URI",
@@ -314,7 +316,6 @@ SETTINGS: Final = (
     ),
     Setting(
         "scope",
-        "scope",
         "pravega.scope",
         "PRAVEGA_SCOPE",
         "--scope",
@@ -323,7 +324,6 @@ SETTINGS: Final = (
     ),
     Setting(
         "credentials.method",
-        "credentials",
         "pravega.client.auth.method",
         "pravega_client_auth_method",
         None,
@@ -332,7 +332,6 @@ SETTINGS: Final = (
     ),
     Setting(
         "credentials.token",
-        "credentials",
         "pravega.client.auth.token",
         "pravega_client_auth_token",
         None,
@@ -341,7 +340,6 @@ SETTINGS: Final = (
     ),
     Setting(
         "trust_store",
-        "trust_store",
         "pravega.client.tls.trust-store",
         "PRAVEGA_TRUST_STORE",
         "--trust-store",
@@ -349,7 +347,6 @@ SETTINGS: Final = (
         "path of a PEM file with the certificates to trust",
     ),
     Setting(
-        "validate_hostname",
         "validate_hostname",
         "pravega.client.tls.validate-hostname",
         "PRAVEGA_VALIDATE_HOSTNAME",
@@ -360,7 +357,6 @@ SETTINGS: Final = (
     ),
     Setting(
         "max_connections_per_store",
-        "max_connections_per_store",
         "pravega.client.max-connections-per-store",
         "PRAVEGA_MAX_CONNECTIONS_PER_STORE",
         "--max-connections-per-store",
@@ -369,7 +365,6 @@ SETTINGS: Final = (
         _whole,
     ),
     Setting(
-        "controller_deadline",
         "controller_deadline",
         "pravega.client.controller-deadline",
         "PRAVEGA_CONTROLLER_DEADLINE",
@@ -380,7 +375,6 @@ SETTINGS: Final = (
     ),
     Setting(
         "operation_timeout",
-        "operation_timeout",
         "pravega.client.operation-timeout",
         "PRAVEGA_OPERATION_TIMEOUT",
         "--operation-timeout",
@@ -389,7 +383,6 @@ SETTINGS: Final = (
         _seconds,
     ),
     Setting(
-        "schema_registry_uri",
         "schema_registry_uri",
         "pravega.schema-registry.uri",
         "PRAVEGA_SCHEMA_REGISTRY_URI",

@@ -288,7 +288,7 @@ class World:
             bounds = [(old[0].low, middle), (middle, old[0].high)]
         new = [self._segment(len(self.epochs), low, high) for low, high in bounds]
         for each in old:
-            self.store.begin_sealing(each.kept)
+            each.kept.sealing = True
             yield
         for each in old:
             while any(not waiting.refused for waiting in each.kept.pending):

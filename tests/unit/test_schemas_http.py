@@ -467,9 +467,17 @@ async def test_nothing_is_prepared_where_nothing_shall_be_asked() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("create_group", ("g", "Avro"), "the properties of group g must be a GroupProperties, not 'Avro'"),
-        ("add_codec", ("g", "gzip"), "a codec of group g must be a CodecType, not 'gzip'"),
-        ("encoding_id", ("g", 0), "the version of a schema in group g must be a VersionInfo, not 0"),
+        (
+            "create_group",
+            ("g", "Avro"),
+            "the properties of group g must be of the class GroupProperties, not 'Avro'",
+        ),
+        ("add_codec", ("g", "gzip"), "a codec of group g must be of the class CodecType, not 'gzip'"),
+        (
+            "encoding_id",
+            ("g", 0),
+            "the version of a schema in group g must be of the class VersionInfo, not 0",
+        ),
         ("prepare", ("g", b""), "prepare needs a SchemaSerializer, not 'g'"),
     ],
 )
@@ -487,7 +495,7 @@ def test_events_to_prepare_must_be_bytes() -> None:
     with fake(reply(200, GROUP), reply(404)) as server, sync.SchemaRegistry(server.uri) as registry:
         with pytest.raises(ArgumentTypeError, match="an event must be bytes, not list"):
             registry.prepare(registry.deserializer("g"), [b"x"])  # type: ignore[arg-type]
-    with pytest.raises(ArgumentTypeError, match="must be a SerializationFormat, not 'avro'"):
+    with pytest.raises(ArgumentTypeError, match="must be of the class SerializationFormat, not 'avro'"):
         GroupProperties("avro")  # type: ignore[arg-type]
 
 
@@ -673,7 +681,7 @@ def test_what_json_cannot_represent(properties: Any) -> None:
 def test_numbers(number: Any) -> None:
     with sync.SchemaRegistry("http://127.0.0.1:1") as registry:
         for ask in (registry.schema_by_id, registry.encoding, registry.delete_schema):
-            with pytest.raises(InvalidArgumentError, match="id must be an integer"):
+            with pytest.raises(InvalidArgumentError, match="id must be a whole number from 0 to 2147483647"):
                 ask("g", number)
 
 

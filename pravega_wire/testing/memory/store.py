@@ -343,12 +343,6 @@ class SegmentStore:
             new[key] = value
         return new
 
-    def begin_sealing(self, segment: Segment) -> None:
-        """Take nothing new for a segment."""
-        if segment.sealing:
-            raise Sealed
-        segment.sealing = True
-
     def seal(self, segment: Segment) -> None:
         """Seal a segment when what was received for it is stored; that ends the reads at its end."""
         if segment.sealed:
