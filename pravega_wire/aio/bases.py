@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 
-import trio
-
 from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, Shared, crossing, uninterrupted
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
-from pravega_wire.protocol.append import not_copied
+from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
-from pravega_wire.stream.arrow import is_arrow
 from pravega_wire.stream.byte_stream import given_size, read_size
 from pravega_wire.stream.client import StreamName
 from pravega_wire.stream.core import not_shared
@@ -40,18 +36,20 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
+from pravega_wire.stream.routing import Partitioner, check_iterable, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.support.environment import environment
-from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
+from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys, to_write
 from pravega_wire.threads.outbox import (
+    Acks,
     Counting,
     Outbox,
     Promise,
     ResumableCounting,
     RoutedCounting,
     TransactionCounting,
+    wait_for_all,
 )
 from pravega_wire.threads.portal import Held, shown_as
 from pravega_wire.transport.limits import is_hurried
@@ -67,7 +65,6 @@ __all__ = [
     "Closable",
     "EventReaderBase",
     "Handle",
-    "KeyValueTableBase",
     "PravegaClientBase",
     "RangesReaderBase",
     "ReaderGroupBase",
@@ -171,7 +168,7 @@ class Closable(Handle):
 # --- writing --------------------------------------------------------------------------------------
 
 
-class Ack:
+class Ack(Acks):
     """The acknowledgement of one event, or of several that were written together.
 
     :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
@@ -187,24 +184,7 @@ class Ack:
     def __init__(self, line: Line, *acks: AsyncAck | Promise) -> None:
         self._acks = acks
         # The writer's line: closing the writer also ends waiting.
-        self._stored = Shared(line, partial(_wait_for_all, acks))
-
-    def __repr__(self) -> str:
-        if self.error is not None:
-            return f"<Ack failed: {type(self.error).__name__}>"
-        return "<Ack done>" if self.done else "<Ack pending>"
-
-    __reduce__ = not_copied
-
-    @property
-    def done(self) -> bool:
-        """True once the events are stored or have failed."""
-        return all(each.done for each in self._acks)
-
-    @property
-    def error(self) -> PravegaError | None:
-        """Why the events were not stored, or None."""
-        return next((each.error for each in self._acks if each.error is not None), None)
+        self._stored = Shared(line, partial(wait_for_all, acks))
 
     def __await__(self) -> Generator[Any, Any, None]:
         """``await ack`` is ``await ack.wait()``."""
@@ -220,13 +200,6 @@ class Ack:
             await asyncio.sleep(0)
             return
         await self._stored.wait()
-
-
-async def _wait_for_all(acks: Sequence[AsyncAck | Promise]) -> None:
-    for each in acks:
-        await each.wait()
-    if not acks:
-        await trio.lowlevel.checkpoint()
 
 
 class _WriterBase(Counting, Handle):
@@ -316,20 +289,10 @@ class _WriterBase(Counting, Handle):
         """Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
         the event loop, for 5 ms at a time, and the events read are written before more are read.
         """
-        if self._to_bytes is not None:
-            events = serialized(events, routing_keys, self._to_bytes, str(self._twin.stream))
-        check_lengths(events, routing_keys, str(self._twin.stream))
-        keys: Any = routing_keys
-        write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
-        if keys is None or isinstance(keys, str) or not is_arrow(events):
-            keys = self._placing.keys(keys)
-        else:
-            keys = keys if plain_keys(keys) else list(keys)
-            write = self._placing.of_array(write, events, keys)
+        write, events, keys = to_write(self._twin, self._placing, self._to_bytes, events, routing_keys)
         if is_plain(events) and plain_keys(keys):
             return (await self._portal.run(self._outbox.writing(write), events, keys),)
-        one_key = keys if isinstance(keys, str) else None
-        feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
+        feed = Feed(events, keys)
         acks: list[AsyncAck] = []
         while not feed.ended:
             failure: Exception | None = None
@@ -566,10 +529,6 @@ class RevisionedStreamBase(Closable, Generic[T]):
 
 
 # --- key-value tables -----------------------------------------------------------------------------
-
-
-class KeyValueTableBase(Handle):
-    """The base of key-value tables."""
 
 
 class TableIteratorBase(Handle, Generic[T]):
@@ -847,11 +806,8 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncStreamFollower[Any]]:
         """The serializer runs in the event loop."""
-        return (self._follower(stream, start, serializer=serializer, **options),)
-
-    @property
-    def _follower(self) -> Callable[..., AsyncStreamFollower[Any]]:
-        return self._twin.follow_events
+        follow = cast("Callable[..., AsyncStreamFollower[Any]]", self._twin.follow_events)
+        return (follow(stream, start, serializer=serializer, **options),)
 
     async def _revisioned_stream(
         self, stream: StreamName, serializer: Serializer[Any] | None = None

@@ -24,7 +24,6 @@ from pravega_wire.aio.bases import (
     Closable,
     EventReaderBase,
     Handle,
-    KeyValueTableBase,
     PravegaClientBase,
     RangesReaderBase,
     ReaderGroupBase,
@@ -2535,7 +2534,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         await self._end(self._twin.aclose)
 
 
-class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
+class KeyValueTable(Handle, Generic[P, S, V]):
     """A table of keys and values on the server. Made by :meth:`PravegaClient.key_value_table`.
 
     A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys.

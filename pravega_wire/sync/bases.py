@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -18,16 +18,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 from weakref import finalize
 
-import trio
-
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import ClosedError, ConcurrentUseError, InvalidArgumentError, PravegaError
-from pravega_wire.protocol.append import not_copied
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
-from pravega_wire.stream.arrow import is_arrow
 from pravega_wire.stream.client import StreamName
 from pravega_wire.stream.core import not_shared
 from pravega_wire.stream.event_reader import Event, ReachedCheckpoint
@@ -43,20 +39,22 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
+from pravega_wire.stream.routing import Partitioner, check_iterable, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.support.environment import environment
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.table_mapping import TableMapping
-from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys
+from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys, to_write
 from pravega_wire.threads.outbox import (
+    Acks,
     Counting,
     Outbox,
     Promise,
     ResumableCounting,
     RoutedCounting,
     TransactionCounting,
+    wait_for_all,
 )
 from pravega_wire.threads.portal import Held, Line, Named, Opened, Portal, shown_as
 from pravega_wire.transport.limits import is_hurried
@@ -232,21 +230,7 @@ class Closable(Handle):
 # --- writing --------------------------------------------------------------------------------------
 
 
-class _Acks:
-    """Several acknowledgements as one."""
-
-    def __init__(self, acks: Sequence[AsyncAck | Promise]) -> None:
-        self.all = acks
-
-    async def wait(self) -> None:
-        """Wait for all of them."""
-        for each in self.all:
-            await each.wait()
-        if not self.all:
-            await trio.lowlevel.checkpoint()
-
-
-class Ack:
+class Ack(Acks):
     """The acknowledgement of one event, or of several that were written together.
 
     :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
@@ -261,25 +245,8 @@ class Ack:
 
     def __init__(self, line: Line, *acks: AsyncAck | Promise) -> None:
         # The writer's line: closing the writer also ends waiting.
-        self._portal = line
-        self._twin = _Acks(acks)
-
-    def __repr__(self) -> str:
-        if self.error is not None:
-            return f"<Ack failed: {type(self.error).__name__}>"
-        return "<Ack done>" if self.done else "<Ack pending>"
-
-    __reduce__ = not_copied
-
-    @property
-    def done(self) -> bool:
-        """True once the events are stored or have failed."""
-        return all(each.done for each in self._twin.all)
-
-    @property
-    def error(self) -> PravegaError | None:
-        """Why the events were not stored, or None."""
-        return next((each.error for each in self._twin.all if each.error is not None), None)
+        self._line = line
+        self._acks = acks
 
     def wait(self, *, timeout: float | None = None) -> None:
         """Wait until every event is stored. Cancelling this has no effect on the events.
@@ -292,7 +259,7 @@ class Ack:
         if self.done and self.error is None:
             # Also after the writer or the client was closed.
             return
-        self._portal.within(timeout, self._twin.wait)
+        self._line.within(timeout, Named(self.wait, partial(wait_for_all, self._acks)))
 
 
 class WriterBase(Counting, Handle):
@@ -394,21 +361,11 @@ class WriterBase(Counting, Handle):
             further than that, also when Ctrl-C ends the call: to write the rest, make a new iterable without
             the events that were written. The limit does not interrupt an iterable that blocks.
         """
-        if self._to_bytes is not None:
-            events = serialized(events, routing_keys, self._to_bytes, str(self._twin.stream))
-        check_lengths(events, routing_keys, str(self._twin.stream))
-        keys: Any = routing_keys
-        write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
-        if keys is None or isinstance(keys, str) or not is_arrow(events):
-            keys = self._placing.keys(keys)
-        else:
-            keys = keys if plain_keys(keys) else list(keys)
-            write = self._placing.of_array(write, events, keys)
+        write, events, keys = to_write(self._twin, self._placing, self._to_bytes, events, routing_keys)
         if is_plain(events) and plain_keys(keys):
             writing = Named(self._twin.write_events, self._outbox.writing(write))
             return (self._portal.within(timeout, writing, events, keys),)
-        one_key = keys if isinstance(keys, str) else None
-        feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
+        feed = Feed(events, keys)
         feeding = Named(self._twin.write_events, self._outbox.after(feed.write_to))
         # The iterable may write to this writer too, and other threads may while it blocks.
         return tuple(self._portal.within(timeout, feeding, self._outbox.writing(self._twin.write_events)))
@@ -955,11 +912,8 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncStreamFollower[Any]]:
         """The serializer runs in the thread that reads."""
-        return (self._follower(stream, start, serializer=serializer, **options),)
-
-    @property
-    def _follower(self) -> Callable[..., AsyncStreamFollower[Any]]:
-        return self._twin.follow_events
+        follow = cast("Callable[..., AsyncStreamFollower[Any]]", self._twin.follow_events)
+        return (follow(stream, start, serializer=serializer, **options),)
 
     def _revisioned_stream(
         self, stream: StreamName, serializer: Serializer[Any] | None = None, *, timeout: float | None = None

@@ -13,13 +13,20 @@ import trio
 from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.arrow import is_arrow, key_column
-from pravega_wire.stream.routing import Partitioner, checked_partitioner, fewer_keys, more_keys
+from pravega_wire.stream.routing import (
+    Partitioner,
+    check_lengths,
+    checked_partitioner,
+    fewer_keys,
+    more_keys,
+    serialized,
+)
 from pravega_wire.stream.user_functions import calling_thread
 from pravega_wire.support.environment import environment
 from pravega_wire.threads.portal import Call
 from pravega_wire.values.hashing import routing_key_position
 
-__all__ = ["Feed", "Placing", "is_plain", "listed", "plain_keys"]
+__all__ = ["Feed", "Placing", "is_plain", "listed", "plain_keys", "to_write"]
 
 _TAKE_SECONDS: Final = 0.02
 """The longest time that an event waits for others to cross between the threads with it."""
@@ -62,25 +69,23 @@ class Feed:
     The client's thread takes the events as soon as there are enough, or after 20 ms, even while the iterable
     blocks.
 
-    :param keys: one key for each event; or None, and ``one_key`` is the key of all of them.
+    :param keys: one key for each event, or one or None for all of them.
     """
 
-    def __init__(
-        self,
-        events: Iterable[bytes],
-        keys: Iterable[str | None] | None,
-        one_key: str | None,
-    ) -> None:
-        self._paired = keys is not None
+    def __init__(self, events: Iterable[bytes], keys: Iterable[str | None] | str | None) -> None:
         source: Iterable[Any] = iter(events)
         end: Iterable[Any] = (_END,)
-        if keys is not None:
+        self._paired = False
+        self._one_key = None
+        if keys is None or isinstance(keys, str):
+            self._one_key = keys
+        else:
+            self._paired = True
             rest = iter(keys)
             source = zip(source, chain(rest, repeat(_MISSING)), strict=False)
             end = self._look_for_more(rest)
         self._source: Iterator[Any] = chain(source, end)
         self._more_keys = False
-        self._one_key = one_key
         # The calling thread appends, and the client's thread takes from the front. Each operation is atomic.
         self._items: list[Any] = []
         self._limit = _FIRST_EVENTS
@@ -249,3 +254,22 @@ class Placing:
             return await write(events, keys)
 
         return placed
+
+
+def to_write(
+    twin: Any, placing: Placing, to_bytes: Callable[[Any], bytes] | None, events: Any, keys: Any
+) -> tuple[Callable[..., Awaitable[Ack]], Any, Any]:
+    """The function that writes events with their keys, and these as it takes them; in the caller's thread.
+
+    :param twin: the writer.
+    :raises InvalidArgumentError: there are more or fewer keys than events.
+    """
+    stream = str(twin.stream)
+    if to_bytes is not None:
+        events = serialized(events, keys, to_bytes, stream)
+    check_lengths(events, keys, stream)
+    write: Callable[..., Awaitable[Ack]] = twin.write_events
+    if keys is None or isinstance(keys, str) or not is_arrow(events):
+        return write, events, placing.keys(keys)
+    keys = keys if plain_keys(keys) else list(keys)
+    return placing.of_array(write, events, keys), events, keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -12,11 +12,14 @@ import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.metrics import WriterMetrics
-from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
+from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BYTES, not_copied
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.threads.portal import Portal
 
-__all__ = ["Counting", "Outbox", "Promise", "ResumableCounting", "RoutedCounting", "TransactionCounting"]
+__all__ = [
+    "Acks", "Counting", "Outbox", "Promise", "ResumableCounting", "RoutedCounting", "TransactionCounting",
+    "wait_for_all",
+]  # fmt: skip
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -84,6 +87,37 @@ class Promise:
         """The writer has not accepted the events."""
         self._error = error
         self.handed.set()
+
+
+class Acks:
+    """Several acknowledgements as one: the base of what both facades return."""
+
+    _acks: Sequence[AsyncAck | Promise]
+
+    def __repr__(self) -> str:
+        if self.error is not None:
+            return f"<Ack failed: {type(self.error).__name__}>"
+        return "<Ack done>" if self.done else "<Ack pending>"
+
+    __reduce__ = not_copied
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return all(each.done for each in self._acks)
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return next((each.error for each in self._acks if each.error is not None), None)
+
+
+async def wait_for_all(acks: Sequence[AsyncAck | Promise]) -> None:
+    """Wait until all are stored; in the client's thread."""
+    for each in acks:
+        await each.wait()
+    if not acks:
+        await trio.lowlevel.checkpoint()
 
 
 def _closed() -> ClosedError:

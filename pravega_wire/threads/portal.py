@@ -443,6 +443,8 @@ class Portal:
 
     :meth:`call` may be used from any number of other threads. A forked process cannot use its parent's
     portal, because it does not have the portal's thread.
+
+    :ivar calls: the calls that have not ended; for the portal's thread.
     """
 
     def __init__(self, name: str, *, launch: bool = True) -> None:
@@ -454,7 +456,7 @@ class Portal:
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._held: list[Held[Any]] = []
-        self._calls: set[AnyCall] = set()
+        self.calls: set[AnyCall] = set()
         # Whether calls are still accepted. Looked at for each event, so it is no property.
         self.open = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -540,7 +542,7 @@ class Portal:
         self.check()
         seconds = _checked(timeout)
         call: Call[R] = Call(self)
-        calls = (self._calls,) if line is None else (self._calls, line.calls)
+        calls = (self.calls,) if line is None else (self.calls, line.calls)
 
         async def task() -> None:
             calling_thread.set(call)
@@ -630,11 +632,6 @@ class Portal:
         self._nursery.start_soon(task)
 
     @property
-    def calls(self) -> set[AnyCall]:
-        """The calls that have not ended; for the portal's thread."""
-        return self._calls
-
-    @property
     def held(self) -> list[Held[Any]]:
         """The entered context managers, in the order they were entered."""
         return list(self._held)
@@ -643,7 +640,7 @@ class Portal:
         """Accept no more calls and context managers, and cancel every call; in the portal's thread."""
         # A context manager of another thread is held by now, or will be rejected.
         self.open = False
-        for call in self._calls:
+        for call in self.calls:
             call.cancel(ClosedError("the call was cancelled because the client was closed"))
         # This call is one of them. The checkpoint lets the others run up to their cancellation.
         with trio.CancelScope(shield=True):
@@ -661,7 +658,7 @@ class Portal:
             return
         self.call(self.refuse_more)
         failure: Exception | None = None
-        for held in reversed(list(self._held)):
+        for held in reversed(self.held):
             if held is not but:
                 try:
                     held.break_off()
