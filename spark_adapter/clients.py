@@ -14,7 +14,6 @@ import os
 import threading
 import weakref
 from collections import deque
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,6 @@ _KEPT_IDLE = 4
 @dataclass(slots=True)
 class _Opened:
     client: PravegaClient
-    stack: ExitStack
     holders: int = 0
 
 
@@ -121,8 +119,7 @@ def _open(key: _Key) -> _Opened:
         # Loaded here: what only checks options does without it.
         from pravega_wire.sync import open_client
 
-        stack = ExitStack()
-        opened = _Opened(stack.enter_context(open_client(key[0])), stack)
+        opened = _Opened(open_client(key[0]))
     _clients[key] = opened
     return opened
 
@@ -139,7 +136,7 @@ def _take_idle() -> list[_Opened]:
 def _close(clients: list[_Opened]) -> None:
     for opened in clients:
         try:
-            opened.stack.close()
+            opened.client.close()
         except PravegaError as error:
             log.warning("an unused client was not closed properly: %s", error)
 
@@ -150,7 +147,7 @@ def close_clients() -> None:
         mine = [key for key in _clients if key[1] == os.getpid()]
         opened = [_clients.pop(key) for key in mine]
     for each in opened:
-        each.stack.close()
+        each.client.close()
 
 
 atexit.register(close_clients)

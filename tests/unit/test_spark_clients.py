@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -22,20 +20,20 @@ class Opened:
     def __init__(self, config: PravegaConfig) -> None:
         self.config, self.open = config, True
 
+    def close(self) -> None:
+        self.open = False
+        if self.config.scope == "fails":
+            raise ClosedError("not in order")
+
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
     """Every client that a test has opened."""
     found: list[Opened] = []
 
-    @contextmanager
-    def open_client(config: PravegaConfig) -> Iterator[Opened]:
-        client = Opened(config)
-        found.append(client)
-        yield client
-        client.open = False
-        if config.scope == "fails":
-            raise ClosedError("not in order")
+    def open_client(config: PravegaConfig) -> Opened:
+        found.append(Opened(config))
+        return found[-1]
 
     monkeypatch.setattr("pravega_wire.sync.open_client", open_client)
     monkeypatch.setattr(clients, "_clients", {})
