@@ -45,6 +45,13 @@ def test_each_row_names_tests_that_exist(page: Path) -> None:
     assert {row: names for row, names in found.items() if names} == {}
 
 
+def test_each_row_that_says_yes_names_what_shows_it() -> None:
+    shown = re.compile(rf"`(benchmarks|scripts|{'|'.join(_PLACES)})/|the demo")
+    assert [
+        cells[0] for page in ROOMS for cells in rows(page) if cells[2] == "Y" and not shown.search(cells[-1])
+    ] == []
+
+
 def test_a_test_that_does_not_exist_is_found() -> None:
     assert missing("`unit/test_capabilities.py::test_each_row_names_tests_that_exist`, `faults/`") == []
     assert missing("`unit/test_nowhere.py`, `write_events`, `benchmarks/memory.py`") == [

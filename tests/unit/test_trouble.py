@@ -26,6 +26,7 @@ from pravega_wire.segment.store import Backoff
 from pravega_wire.support import trouble
 from pravega_wire.transport.limits import limit, note_failure, note_progress
 from pravega_wire.transport.retry import RetryPolicy, retry
+from tests.docs_blocks import ROOT
 from tests.inside import forget_told, surroundings
 
 
@@ -217,3 +218,10 @@ def test_nobody_listens(ask: Callable[[PravegaConfig], None], caplog: pytest.Log
         f"controller call listScopes for all scopes: no connection to 127.0.0.1:{port}: connection refused: "
         "nothing listens there; trying until 0.5 s have passed (operation_timeout or controller_deadline)"
     ]
+
+
+def test_the_documents_list_every_logger_that_warns() -> None:
+    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    for path in (ROOT / "pravega_wire").rglob("*.py"):
+        if "log.warning(" in path.read_text(encoding="utf-8") and "testing" not in path.parts:
+            assert f"`{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}`" in page
