@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 from pravega_wire.errors import CorruptedStateError, DecodeError, InvalidArgumentError
@@ -815,35 +815,16 @@ class GroupState:
                 ranges=dict(initial.ranges),
                 updating_config=initial.updating_config,
             )
-        return cls(
-            config=initial.config,
-            checkpoints=initial.checkpoints,
-            distances=dict(initial.distances),
-            future=dict(initial.future),
-            assigned=dict(initial.assigned),
-            unassigned=dict(initial.unassigned),
-            last_read=dict(initial.last_read),
-            ends=dict(initial.ends),
-            ranges=dict(initial.ranges),
-            updating_config=initial.updating_config,
-        )
+        return cls(**{each.name: getattr(initial, each.name) for each in fields(cls)})
 
     def compacted(self) -> CompactReaderGroupState:
         """Return the record that describes this state."""
         known: dict[str, None] = {}
         for segments in (self.future, *self.assigned.values(), self.unassigned, self.last_read):
             known.update(dict.fromkeys(segments))
+        same = {each.name: getattr(self, each.name) for each in fields(self)}
         return CompactReaderGroupState(
-            config=self.config,
-            checkpoints=self.checkpoints,
-            distances=self.distances,
-            future=self.future,
-            assigned=self.assigned,
-            unassigned=self.unassigned,
-            ends=self.ends,
-            last_read=self.last_read,
-            ranges={segment: self.ranges.get(segment) for segment in known},
-            updating_config=self.updating_config,
+            **{**same, "ranges": {segment: self.ranges.get(segment) for segment in known}}
         )
 
     # --- effects --------------------------------------------------------------------------------

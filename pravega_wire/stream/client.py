@@ -55,6 +55,7 @@ from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.transaction import DEFAULT_LEASE, Transaction, open_transaction
 from pravega_wire.support.checks import (
     INT32_MAX,
+    check_bytes,
     check_callable,
     check_count,
     check_flag,
@@ -69,13 +70,7 @@ from pravega_wire.support.nurseries import lone_errors, open_lasting_nursery
 from pravega_wire.transport.limits import Limits, limited
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
 from pravega_wire.transport.retry import RetryPolicy
-from pravega_wire.values.boundaries import (
-    DEFAULT_PIECE_BYTES,
-    DEFAULT_SPACING,
-    BoundaryIndex,
-    LeadingPart,
-    check_bytes,
-)
+from pravega_wire.values.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
 from pravega_wire.values.config import ControllerUri, Credentials, PravegaConfig, config_of
 from pravega_wire.values.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.values.groups import ReaderGroupConfig, starts_of

@@ -33,9 +33,9 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.support.checks import check_count, check_type, shown
+from pravega_wire.support.checks import check_bytes, check_count, check_type, shown
 from pravega_wire.support.nurseries import look_up_all
-from pravega_wire.values.boundaries import DEFAULT_SPACING, BoundaryIndex, LeadingPart, check_bytes
+from pravega_wire.values.boundaries import DEFAULT_SPACING, BoundaryIndex, LeadingPart
 from pravega_wire.values.types import SegmentRange
 
 __all__ = [

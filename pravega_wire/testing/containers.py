@@ -239,9 +239,9 @@ def container_server(
                     f"{_INSTEAD}"
                 ) from error
             watched = _Watched(f"the container of service {_SERVICE}", container, log_dir)
-            uri = f"tcp://127.0.0.1:{controller}"
-            wait_ready(uri, processes=[watched])
-            yield PravegaServer("containers", uri, log_dir)
+            server = PravegaServer("containers", f"tcp://127.0.0.1:{controller}", log_dir)
+            wait_ready(server.config(), processes=[watched])
+            yield server
         finally:
             if container is not None:
                 _Watched(_SERVICE, container, log_dir).save_logs()

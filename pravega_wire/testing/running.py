@@ -113,11 +113,11 @@ class Watched(Protocol):
 
 
 def wait_ready(
-    server: str | PravegaConfig, *, processes: Sequence[Watched] = (), seconds: float = _READY_SECONDS
+    config: PravegaConfig, *, processes: Sequence[Watched] = (), seconds: float = _READY_SECONDS
 ) -> None:
     """Wait until a scope can be created; ports accept connections long before that.
 
-    :param server: URI of the controller, or connection settings.
+    :param config: how to connect to the server.
     :param processes: processes of the server, to fail early if one of them ends.
     :param seconds: time limit.
     :raises ServerStartError: a process has ended, or the server was not ready in time.
@@ -126,12 +126,7 @@ def wait_ready(
 
     from pravega_wire.controller.client import open_controller
     from pravega_wire.transport.retry import RetryPolicy
-    from pravega_wire.values.config import PravegaConfig
 
-    if isinstance(server, PravegaConfig):
-        config = server
-    else:
-        config = PravegaConfig.from_defaults(controller_uri=server, env={})
     uri = config.controller_uri
     deadline = time.monotonic() + seconds
     last = "no answer yet"

@@ -21,7 +21,7 @@ from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.support.checks import check_bytes, check_text
 from pravega_wire.values.types import ScopedStream, SegmentRange
 
-__all__ = ["DEFAULT_PIECE_BYTES", "DEFAULT_SPACING", "BoundaryIndex", "LeadingPart", "check_bytes"]
+__all__ = ["DEFAULT_PIECE_BYTES", "DEFAULT_SPACING", "BoundaryIndex", "LeadingPart"]
 
 DEFAULT_SPACING: Final = 1 << 20
 """The default distance of marks, in bytes."""

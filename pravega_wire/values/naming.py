@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from pravega_wire.errors import InvalidArgumentError, Names
+from pravega_wire.support.checks import INT32_MAX
 
 __all__ = [
     "TABLE_SUFFIX",
@@ -35,7 +36,6 @@ _STREAM_NAME = re.compile(r"(?:_MARK)?_?[A-Za-z0-9.\-]+\Z")
 _MAX_USER_NAME = 250
 _MAX_SCOPE_NAME = 255
 _MAX_INTERNAL_NAME = len("_MARK_RG") + _MAX_USER_NAME
-_INT32_MAX = 0x7FFFFFFF
 
 
 def _check(kind: str, name: str, pattern: re.Pattern[str], longest: int) -> str:
@@ -92,9 +92,9 @@ def segment_id(epoch: int, number: int) -> int:
     :param number: the segment's number, unique in its stream.
     :raises InvalidArgumentError: a number does not fit.
     """
-    if not (0 <= epoch <= _INT32_MAX and 0 <= number <= _INT32_MAX):
+    if not (0 <= epoch <= INT32_MAX and 0 <= number <= INT32_MAX):
         raise InvalidArgumentError(
-            f"epoch {epoch} and segment number {number} must be between 0 and {_INT32_MAX}"
+            f"epoch {epoch} and segment number {number} must be between 0 and {INT32_MAX}"
         )
     return (epoch << 32) | number
 

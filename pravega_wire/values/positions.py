@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import index
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.support.checks import check_count, check_several, check_text, check_type, shown
+from pravega_wire.support.checks import INT32_MAX, check_count, check_several, check_text, check_type, shown
 from pravega_wire.values.types import SEGMENT_READ, StreamCut
 
 __all__ = [
@@ -39,7 +38,6 @@ KeyRange = tuple[float, float]
 """The part of the key space that a segment covers: low (inclusive) and high (exclusive), in [0, 1]."""
 
 _INT64_MIN: Final = -(1 << 63)
-_INT64_MAX: Final = (1 << 63) - 1
 _POINTER = re.compile(r"(?s)(?P<segment>.+):(?P<offset>[0-9]{1,19})-(?P<length>[0-9]{1,10})\Z")
 _VERSION = re.compile(r"(-?[0-9]{1,19}):(-?[0-9]{1,19})\Z")
 
@@ -127,15 +125,8 @@ class EventPointer:
 
     def __post_init__(self) -> None:
         check_type("the segment of an event pointer", self.segment, str)
-        try:
-            fits = 0 <= index(self.start_offset) <= _INT64_MAX and 0 <= index(self.length) <= 0x7FFFFFFF
-        except TypeError:
-            fits = False
-        if not fits:
-            raise InvalidArgumentError(
-                f"event pointer: length {shown(self.length)} or offset {shown(self.start_offset)} in "
-                f"{self.segment} is not a whole number, or out of range"
-            )
+        check_count(f"event pointer in {self.segment}: start_offset", self.start_offset, 0)
+        check_count(f"event pointer in {self.segment}: length", self.length, 0, INT32_MAX)
 
     def to_text(self) -> str:
         """Return ``segment:offset-length``, as Java's ``EventPointer.toString()`` does."""

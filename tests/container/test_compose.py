@@ -107,7 +107,7 @@ def test_standalone(compose: Compose) -> None:
     compose("up", "-d", "standalone")
     assert compose.containers().keys() == {"standalone"}
     compose.wait_healthy()
-    wait_ready(URI, seconds=600)
+    wait_ready(PravegaConfig(URI), seconds=600)
     events = sorted(b"event %d" % number for number in range(1000))
     write("alone", events)
     assert read("alone") == events
@@ -132,7 +132,7 @@ def test_a_cluster_keeps_its_data_when_it_is_taken_down(compose: Compose, until:
     compose("--profile", "cluster", "up", "-d")
     assert compose.containers().keys() == CLUSTER
     compose.wait_healthy()
-    wait_ready(URI, seconds=600)
+    wait_ready(PravegaConfig(URI), seconds=600)
     # The HTTP ports of the controller and the stores may open seconds after scopes can be created.
     until(lambda: listening() - ports >= PORTS, f"ports {sorted(PORTS)} to be open")
     # ZooKeeper and BookKeeper take one more port each, wherever one is free.
@@ -145,7 +145,7 @@ def test_a_cluster_keeps_its_data_when_it_is_taken_down(compose: Compose, until:
 
     compose("--profile", "cluster", "up", "-d")
     compose.wait_healthy()
-    wait_ready(URI, seconds=600)
+    wait_ready(PravegaConfig(URI), seconds=600)
     assert read("kept") == events
     write("more", events)
     assert read("more") == events

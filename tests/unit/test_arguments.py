@@ -488,8 +488,16 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
         (None, 5, "x", [5]),
     ),
     "segment of a pointer": (lambda v: EventPointer(v, 0, 9), "the segment of an event pointer", (None, 5)),
-    "offset of a pointer": (lambda v: EventPointer("s", v, 9), "event pointer: .* offset", (None, 1.5, -1)),
-    "length of a pointer": (lambda v: EventPointer("s", 0, v), "event pointer: length", (None, "9", 2**31)),
+    "offset of a pointer": (
+        lambda v: EventPointer("s", v, 9),
+        "event pointer in s: start_offset",
+        (None, 1.5, -1),
+    ),
+    "length of a pointer": (
+        lambda v: EventPointer("s", 0, v),
+        "event pointer in s: length",
+        (None, "9", 2**31),
+    ),
     "version": (lambda v: KeyValueVersion(v, 0), "table version", (None, "1", 1.5, 2**63, -(2**63) - 1)),
     "version in a segment": (lambda v: KeyValueVersion(0, v), "table version", (None, "1", 1.5, 2**63)),
     "segment of a revision": (lambda v: Revision(v, 0), "the segment of a revision", (None, 5)),

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import trio
 
+from pravega_wire import PravegaConfig
 from pravega_wire.cli import server as command
 from pravega_wire.errors import InvalidArgumentError, ServerStartError
 from pravega_wire.protocol.commands import DataAppended
@@ -254,7 +255,7 @@ def test_a_server_that_ends_while_it_starts_is_explained(tmp_path: Path) -> None
     process.start()
     wait_ended(process)
     with pytest.raises(ServerStartError, match=r"brief has ended during its start(?s:.*)my last words"):
-        running.wait_ready("tcp://127.0.0.1:1", processes=[process])
+        running.wait_ready(PravegaConfig("tcp://127.0.0.1:1"), processes=[process])
     process.kill()
 
 
@@ -263,7 +264,7 @@ def test_a_server_that_never_answers_is_named() -> None:
         dead.bind(("127.0.0.1", 0))
         uri = f"tcp://127.0.0.1:{dead.getsockname()[1]}"
         with pytest.raises(ServerStartError, match=rf"server at {uri} was not ready after 0 s: .*{uri[6:]}"):
-            running.wait_ready(uri, seconds=0)
+            running.wait_ready(PravegaConfig(uri), seconds=0)
 
 
 def test_ports_differ_and_are_given_to_no_connection() -> None:
@@ -372,7 +373,7 @@ async def test_a_server_is_waited_for_within_trio() -> None:
         dead.bind(("127.0.0.1", 0))
         uri = f"tcp://127.0.0.1:{dead.getsockname()[1]}"
         with pytest.raises(ServerStartError, match=f"server at {uri} was not ready after 0 s"):
-            running.wait_ready(uri, seconds=0)
+            running.wait_ready(PravegaConfig(uri), seconds=0)
 
 
 # --- the fault proxy --------------------------------------------------------------------------------
