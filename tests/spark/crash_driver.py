@@ -6,36 +6,22 @@ import os
 import signal
 import sys
 
-from pyspark.sql import SparkSession
-
 from pravega_wire import PravegaConfig
 from spark_adapter import ForeachBatchSink
-from tests.spark.helpers import frame_of
+from tests.spark.helpers import frame_of, short_lived_session
 
 
 def main() -> None:
-    """Arguments: controller URI, stream, ledger, step, and a second stream if there is one to write as well.
-
-    Of two streams the second one's sink dies.
-    """
-    controller, stream, ledger, step, *second = sys.argv[1:]
+    """Arguments: controller URI, a stream, ledger, step, and a second stream, whose sink dies."""
+    controller, first, ledger, step, second = sys.argv[1:]
     config = PravegaConfig.from_defaults(controller_uri=controller, scope="spark", env={})
 
     def crash(reached: str) -> None:
         if reached == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    for each in (stream, *second):
+    spark = short_lived_session()
+    for each in (first, second):
         sink = ForeachBatchSink(
             config,
             each,
@@ -43,7 +29,7 @@ def main() -> None:
             ledger_stream=ledger,
             query="q",
             router=lambda row: row.key,  # by rows: no pandas to import, a shorter life
-            crash_hook=crash if each == (stream, *second)[-1] else None,
+            crash_hook=crash if each == second else None,
         )
         sink(frame_of(spark, 0), 0)
 

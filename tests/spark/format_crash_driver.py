@@ -8,11 +8,10 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from pravega_wire import PravegaConfig
 from spark_adapter import PravegaDataSource
 from spark_adapter.options.read import config_options
+from tests.spark.helpers import short_lived_session
 
 
 def crash(reached: str) -> None:
@@ -37,16 +36,7 @@ def main() -> None:
     controller, stream, ledger, step, folder = sys.argv[1:]
     config = PravegaConfig.from_defaults(controller_uri=controller, scope="spark", env={})
     os.environ |= {"CRASH_STEP": step, "CRASH_GROUP": str(os.getpgid(0))}
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = short_lived_session()
     spark.dataSource.register(Crashing)
     reader = spark.readStream.schema("event string, key string").option("maxFilesPerTrigger", 1)
     writer = reader.json(f"{folder}/in").writeStream.format("pravega")

@@ -21,6 +21,21 @@ from spark_adapter.exactly_once.ledger import Record, Snapshot, Staging, decode_
 from tests.inside import core_of, portal_of
 
 
+def short_lived_session() -> SparkSession:
+    """The session of a driver that is a process of its own."""
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 def rows_of(batch: int, count: int = 200) -> list[tuple[str, str]]:
     """Rows (event, key) of a batch: ten keys, numbered events."""
     return [(f"{batch}:{number}", f"key-{number % 10}") for number in range(count)]

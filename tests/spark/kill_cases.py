@@ -276,15 +276,22 @@ def truncated_behind(job: Job) -> None:
     job.run_to_end()
 
 
-def commit_log_lost(job: Job) -> None:
-    """The last file of the checkpoint's commits is deleted after a clean run, and the query started again."""
+def stored_again(job: Job) -> list[dict[str, Any]]:
+    """What the sink said of the last batch, which Spark runs again.
+
+    The last file of the checkpoint's commits is deleted after a clean run, and the query started again.
+    """
     job.run_to_end()
     commits = job.checkpoint / "commits"
     last = commits / str(job.batches - 1)
     last.unlink()
     (commits / f".{last.name}.crc").unlink(missing_ok=True)
-    driver = job.run_to_end()
-    outcomes = [note["outcome"] for note in driver.heard if note["what"] == "stored"]
+    return [note for note in job.run_to_end().heard if note["what"] == "stored"]
+
+
+def commit_log_lost(job: Job) -> None:
+    """As :func:`stored_again` does."""
+    outcomes = [note["outcome"] for note in stored_again(job)]
     if outcomes != ["skipped"]:
         raise NotShownError(f"Spark did not ask for the last batch again: {outcomes}")
 

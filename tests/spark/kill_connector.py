@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.spark.kill_cases import Case
+from tests.spark.kill_cases import Case, stored_again
 from tests.spark.kill_hooks import Victim
 from tests.spark.killing import Job, NotShownError, Program
 
@@ -74,14 +74,8 @@ def killed_before_the_commit_log(job: Job, connector: Connector) -> None:
 
 
 def commit_log_lost(job: Job) -> None:
-    """The last file of the checkpoint's commits is deleted after a clean run, and the query started again."""
-    job.run_to_end()
-    commits = job.checkpoint / "commits"
-    last = commits / str(job.batches - 1)
-    last.unlink()
-    (commits / f".{last.name}.crc").unlink(missing_ok=True)
-    driver = job.run_to_end()
-    if not any(note["what"] == "stored" and note["batch"] == job.batches - 1 for note in driver.heard):
+    """As :func:`stored_again` does."""
+    if not any(note["batch"] == job.batches - 1 for note in stored_again(job)):
         raise NotShownError("Spark did not run the last batch again")
 
 

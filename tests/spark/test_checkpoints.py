@@ -69,6 +69,11 @@ class Query:
                     writer.write_events([f"{event},{key}".encode() for event, key in rows_of(batch)])
             self.written += 1
 
+    def take(self, *batches: int) -> None:
+        """More input, and the batch of it."""
+        self.add(*batches)
+        self.run()
+
     def frame(self) -> DataFrame:
         if self.over == "files":
             return self.spark.readStream.schema("event string, key string").csv(str(self.files))
@@ -165,13 +170,10 @@ def refused(run: Callable[[], object]) -> str:
 
 @kinds(("format", "stream", None))
 def test_a_restored_checkpoint_is_refused_and_the_newer_one_goes_on(query: Query, tmp_path: Path) -> None:
-    query.add(0)
-    query.run()
+    query.take(0)
     query.save()
-    query.add(1)
-    query.run()
-    query.add(2)
-    query.run()
+    query.take(1)
+    query.take(2)
     newer = tmp_path / "newer"
     shutil.copytree(query.checkpoint, newer)
     query.restore()
@@ -188,10 +190,8 @@ def test_a_restored_checkpoint_is_refused_and_the_newer_one_goes_on(query: Query
 
 @kinds(("format", "files", "q"))
 def test_a_batch_that_was_planned_again_is_refused(query: Query) -> None:
-    query.add(0)
-    query.run()
-    query.add(1)
-    query.run()
+    query.take(0)
+    query.take(1)
     query.lose(1, "offsets", "commits")
     query.add(2)
     said = refused(query.run)
@@ -201,13 +201,10 @@ def test_a_batch_that_was_planned_again_is_refused(query: Query) -> None:
 
 @kinds(("format", "stream", None))
 def test_a_batch_that_is_repeated_is_skipped(query: Query) -> None:
-    query.add(0)
-    query.run()
-    query.add(1)
-    query.run()
+    query.take(0)
+    query.take(1)
     query.lose(1, "commits")
-    query.add(2)
-    query.run()
+    query.take(2)
     assert query.stored() == events(0, 1, 2)
     assert query.batches() == [0, 1, 2]
 
@@ -215,13 +212,10 @@ def test_a_batch_that_is_repeated_is_skipped(query: Query) -> None:
 @kinds(("format", "stream", None))
 def test_a_repeated_batch_of_a_query_with_state_computes_its_state(query: Query) -> None:
     query.has_state = True
-    query.add(0)
-    query.run()
-    query.add(0, 1)
-    query.run()
+    query.take(0)
+    query.take(0, 1)
     query.lose(1, "commits")
-    query.add(1, 2)
-    query.run()
+    query.take(1, 2)
     assert query.stored() == events(0, 1, 2)
     assert query.batches() == [0, 1, 2]
 
@@ -230,8 +224,7 @@ def test_a_repeated_batch_of_a_query_with_state_computes_its_state(query: Query)
 def test_entries_that_name_their_sources(query: Query) -> None:
     query.spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
     try:
-        query.add(0)
-        query.run()
+        query.take(0)
         assert (query.checkpoint / "offsets" / "0").read_text().startswith("v2\n")
         query.lose(0, "offsets", "commits")
         query.run()
@@ -246,11 +239,9 @@ def test_entries_that_name_their_sources(query: Query) -> None:
 
 @kinds(("format", "stream", "q"))
 def test_a_person_may_go_on_with_an_older_checkpoint(query: Query, tmp_path: Path) -> None:
-    query.add(0)
-    query.run()
+    query.take(0)
     query.save()
-    query.add(1)
-    query.run()
+    query.take(1)
     newer = tmp_path / "newer"
     shutil.copytree(query.checkpoint, newer)
     query.restore()
@@ -272,8 +263,7 @@ def test_a_person_may_go_on_with_an_older_checkpoint(query: Query, tmp_path: Pat
 
 @kinds(("format", "files", None))
 def test_a_lost_checkpoint_without_a_name_makes_another_query(query: Query) -> None:
-    query.add(0)
-    query.run()
+    query.take(0)
     shutil.rmtree(query.checkpoint)
     query.run()
     # Nothing tells the ledger that these are the rows that it has.
@@ -283,11 +273,9 @@ def test_a_lost_checkpoint_without_a_name_makes_another_query(query: Query) -> N
 
 @kinds(("format", "files", "q"))
 def test_two_copies_of_a_checkpoint(query: Query, tmp_path: Path) -> None:
-    query.add(0)
-    query.run()
+    query.take(0)
     query.save()
-    query.add(1)
-    query.run()
+    query.take(1)
     query.add(2)
     refused(lambda: query.run(query.saved))
     assert query.stored() == events(0, 1)
@@ -298,11 +286,9 @@ def test_two_copies_of_a_checkpoint(query: Query, tmp_path: Path) -> None:
 @kinds(("foreachBatch", "stream", "q"))
 def test_a_checkpoint_that_has_gone_another_way_is_refused_later(query: Query, tmp_path: Path) -> None:
     """Both go on, one without the sink: then the number alone shows nothing."""
-    query.add(0)
-    query.run()
+    query.take(0)
     query.save()
-    query.add(1)
-    query.run()
+    query.take(1)
     query.restore()
     # Batch 1 of this checkpoint went elsewhere.
     query.add(2)
@@ -324,10 +310,8 @@ def test_a_query_without_a_readable_checkpoint_is_compared_by_its_rows(
     """The rows decide: a repeated batch is skipped, another one is refused."""
     monkeypatch.setattr("spark_adapter.writing.foreach_batch._planned", lambda *arguments: None)
     query.hidden = True
-    query.add(0)
-    query.run()
-    query.add(1)
-    query.run()
+    query.take(0)
+    query.take(1)
     query.lose(1, "commits")
     query.run()
     assert query.stored() == events(0, 1)

@@ -34,10 +34,12 @@ from spark_adapter.exactly_once.ledger import (
 )
 from tests.spark.helpers import (
     assert_exactly,
+    files_of,
     frame_of,
     ledger_records,
     read_all,
     rows_of,
+    run_query,
     staging_left,
 )
 
@@ -493,25 +495,6 @@ def test_event_time_is_in_the_zone_of_the_session(
 # --- under a streaming query ----------------------------------------------------------------------
 
 
-def put_file(folder: Path, batch: int) -> None:
-    folder.mkdir(exist_ok=True)
-    lines = "".join(f"{event},{key}\n" for event, key in rows_of(batch))
-    (folder / f"{batch}.csv").write_text(lines)
-
-
-def run_query(
-    spark: SparkSession, folder: Path, write: Callable[[DataFrame, int], None], checkpoint: Path
-) -> None:
-    files = spark.readStream.schema("event string, key string").format("csv").load(str(folder))
-    query = (
-        files.writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-
-
 @pytest.mark.spark_versions
 def test_query_id_comes_from_the_checkpoint(
     spark: SparkSession,
@@ -523,8 +506,7 @@ def test_query_id_comes_from_the_checkpoint(
 ) -> None:
     files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
     for batch in range(2):
-        put_file(files, batch)
-        run_query(spark, files, exactly_once(query=None), checkpoint)
+        run_query(spark, exactly_once(query=None), files, batch + 1, checkpoint)
     assert_exactly(client, stream, [0, 1])
     saved = json.loads((checkpoint / "metadata").read_text())["id"]
     done = [each for each in ledger_records(client, ledger) if isinstance(each, Done)]
@@ -541,7 +523,6 @@ def test_batch_is_replayed_when_spark_lost_its_own_record(
     same_sink: bool,
 ) -> None:
     files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
-    put_file(files, 0)
     sink = exactly_once(query=None)
 
     def write_and_die(frame: DataFrame, batch: int) -> None:
@@ -549,9 +530,9 @@ def test_batch_is_replayed_when_spark_lost_its_own_record(
         raise RuntimeError("after the sink, before Spark's commit record")
 
     with pytest.raises(StreamingQueryException):
-        run_query(spark, files, write_and_die, checkpoint)
+        run_query(spark, write_and_die, files, 1, checkpoint)
     restarted = sink if same_sink else exactly_once(query=None)
-    run_query(spark, files, restarted, checkpoint)
+    run_query(spark, restarted, files, 1, checkpoint)
     assert restarted.last_batch is not None
     assert restarted.last_batch.outcome == "skipped"
     assert_exactly(client, stream, [0])
@@ -568,7 +549,6 @@ def test_two_streams_and_two_sinks_in_one_batch(
     client.create_stream(other, 2)
     files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
     for batch in range(2):
-        put_file(files, batch)
         sinks = [
             exactly_once(query=None),
             exactly_once(query=None, stream=other),
@@ -580,7 +560,7 @@ def test_two_streams_and_two_sinks_in_one_batch(
             for sink, rows in zip(sinks, (frame, frame, extra), strict=True):
                 sink(rows, number)
 
-        run_query(spark, files, write, checkpoint)
+        run_query(spark, write, files, batch + 1, checkpoint)
         reports = [each.last_batch for each in sinks]
         assert [(each.outcome, each.rows) for each in reports if each] == [("written", 200)] * 3
     assert_exactly(client, stream, [0, 1])
@@ -613,7 +593,7 @@ def test_each_row_names_its_stream(
 
         return SinkPerStream(sink_of, stream_col="Target")
 
-    def run(sink: SinkPerStream) -> list[str]:
+    def run(sink: SinkPerStream, batches: int) -> list[str]:
         def write(frame: DataFrame, number: int) -> None:
             is_even = F.substring("event", -1, 1).isin(*"02468")
             name = F.when(is_even | (F.lit(number) == 0), f"spark/{stream}").otherwise(new)
@@ -624,16 +604,14 @@ def test_each_row_names_its_stream(
             assert frame.storageLevel.useMemory
             frame.unpersist()
 
-        run_query(spark, files, write, checkpoint)
+        run_query(spark, write, files, batches, checkpoint)
         return [f"{name.name} {each.outcome} {each.rows}" for name, each in sink.last_batches.items()]
 
-    put_file(files, 0)
-    assert run(per_stream(dies=False)) == [f"{stream} written 200"]
-    put_file(files, 1)
+    assert run(per_stream(dies=False), 1) == [f"{stream} written 200"]
     with pytest.raises(StreamingQueryException, match="the driver died"):
-        run(per_stream(dies=True))
+        run(per_stream(dies=True), 2)
     assert (len(read_all(client, stream)), len(read_all(client, new))) == (300, 0)
-    assert run(per_stream(dies=False)) == [f"{stream} skipped 0", f"{new} written 100"]
+    assert run(per_stream(dies=False), 2) == [f"{stream} skipped 0", f"{new} written 100"]
     assert len(made) == len({f"spark/{stream}", stream}) + 2 * len({f"spark/{stream}", stream, new})
     found = read_all(client, stream) + read_all(client, new)
     assert sorted(found) == sorted(event for batch in range(2) for event, _ in rows_of(batch))
@@ -667,7 +645,6 @@ def test_rows_without_a_stream_and_streams_that_are_refused(
 def test_second_write_of_a_batch_to_one_stream_is_refused(
     spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory, tmp_path: Path
 ) -> None:
-    put_file(tmp_path / "files", 0)
     first, second = exactly_once(query=None), exactly_once(query=None)
 
     def write(frame: DataFrame, number: int) -> None:
@@ -676,11 +653,11 @@ def test_second_write_of_a_batch_to_one_stream_is_refused(
         second(frame.selectExpr("concat('more ', event) as event", "key"), number)
 
     with pytest.raises(StreamingQueryException, match=r"already written batch 0 there: .*sink_name"):
-        run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+        run_query(spark, write, tmp_path / "files", 1, tmp_path / "checkpoint")
     assert second.last_batch is None
     # as the message says: a name for the second, which is new to the ledger
     second = exactly_once(query=None, sink_name="second")
-    run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+    run_query(spark, write, tmp_path / "files", 1, tmp_path / "checkpoint")
     found = read_all(client, stream)
     wanted = [event for event, _ in rows_of(0)]
     assert sorted(found) == sorted(wanted + [f"more {event}" for event in wanted])
@@ -690,7 +667,6 @@ def test_second_write_of_a_batch_to_one_stream_is_refused(
 def test_parallel_write_of_a_batch_to_one_stream_is_refused(
     spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory, tmp_path: Path
 ) -> None:
-    put_file(tmp_path / "files", 0)
     second = exactly_once(query=None)
     reports: list[BatchReport | None] = []
 
@@ -709,13 +685,12 @@ def test_parallel_write_of_a_batch_to_one_stream_is_refused(
         exactly_once(query=None, crash_hook=start_second)(frame, number)
 
     with pytest.raises(StreamingQueryException, match=r"still writing there: .*sink_name"):
-        run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+        run_query(spark, write, tmp_path / "files", 1, tmp_path / "checkpoint")
     assert reports == []
     # As the message says: a name for the second. The restart finishes batch 0 of the first without reaching
     # the step at which it starts the second.
     second = exactly_once(query=None, sink_name="second", new_ledger=True)
-    put_file(tmp_path / "files", 1)
-    run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+    run_query(spark, write, tmp_path / "files", 2, tmp_path / "checkpoint")
     assert [(each.outcome, each.batch) for each in reports if each] == [("written", 1)]
     wanted = [event for batch in range(2) for event, _ in rows_of(batch)]
     wanted += [f"more {event}" for event, _ in rows_of(1)]
@@ -729,8 +704,7 @@ def test_query_without_a_checkpoint_is_refused(
     exactly_once: SinkFactory,
     tmp_path: Path,
 ) -> None:
-    put_file(tmp_path / "files", 0)
-    files = spark.readStream.schema("event string, key string").csv(str(tmp_path / "files"))
+    files = files_of(spark, tmp_path / "files", 1)
     query = files.writeStream.foreachBatch(exactly_once(query=None)).start()
     with pytest.raises(StreamingQueryException, match="checkpointLocation"):
         query.awaitTermination()
@@ -754,10 +728,9 @@ def test_new_checkpoint_under_an_old_name_is_refused(
     exactly_once: SinkFactory,
     tmp_path: Path,
 ) -> None:
-    put_file(tmp_path / "files", 0)
     sink = exactly_once(query="name")
-    run_query(spark, tmp_path / "files", sink, tmp_path / "one")
+    run_query(spark, sink, tmp_path / "files", 1, tmp_path / "one")
     for number, again in enumerate((exactly_once(query="name"), sink)):
         with pytest.raises(StreamingQueryException, match="two checkpoints"):
-            run_query(spark, tmp_path / "files", again, tmp_path / f"two-{number}")
+            run_query(spark, again, tmp_path / "files", 1, tmp_path / f"two-{number}")
     assert_exactly(client, stream, [0])
