@@ -307,8 +307,7 @@ def test_checkpoints_of_one_reset_the_other(
         assert client.list_reader_groups() == []
 
 
-@pytest.mark.parametrize("taker", ["java", "python"])
-@pytest.mark.parametrize("stopped", ["java", "python"])
+@pytest.mark.parametrize(("stopped", "taker"), [("java", "python"), ("python", "java")])
 def test_a_checkpoint_that_one_reader_holds_up(
     client: PravegaClient,
     java_group: JavaPeer,
