@@ -43,22 +43,9 @@ from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.sync import EventReader, PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
 from tests.inside import portal_of
+from tests.threads import in_a_thread
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def in_a_thread(function: Callable[[], object]) -> Future[object]:
-    """What a function gives or raises in a thread of its own."""
-    future: Future[object] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def all_events(client: PravegaClient, stream: str) -> list[bytes]:

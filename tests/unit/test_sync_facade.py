@@ -7,7 +7,6 @@ import inspect
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,6 +21,7 @@ from pravega_wire.stream.user_functions import calling_thread
 from pravega_wire.sync import client as blocking
 from pravega_wire.sync import direct, table_mapping
 from pravega_wire.threads.portal import Call, Portal
+from tests.threads import in_a_thread
 
 ASYNCHRONOUS = [
     cls for module in (pravega_wire, ingest) for cls in vars(module).values() if hasattr(cls, "__aenter__")
@@ -61,20 +61,6 @@ def test_under_asyncio_the_async_client_says_what_to_use() -> None:
 
 
 # --- closing while other threads are inside -------------------------------------------------------
-
-
-def in_a_thread(function: Callable[[], object]) -> Future[object]:
-    """What a function gives or raises in a thread of its own."""
-    future: Future[object] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 async def stay(inside: threading.Event) -> None:
