@@ -1552,7 +1552,7 @@ class Staging(Handle):
         """
         return StagingWriter(self._portal, await self._call(self._twin.writer, staging_id))
 
-    async def merge(self, staging_ids: Sequence[UUID]) -> dict[int, tuple[int, ...]]:
+    async def merge(self, staging_ids: Iterable[UUID]) -> dict[int, tuple[int, ...]]:
         """Move staged events into the open transaction, in the order of the ids.
 
         Repeating the call is harmless: events that were already merged count as done. If a segment store was
@@ -1564,11 +1564,11 @@ class Staging(Handle):
             ids were given.
         :raises NoSuchSegmentError: the transaction is no longer open.
         """
-        return await self._call(self._twin.merge, staging_ids)
+        return await self._call(self._twin.merge, listed(staging_ids))
 
-    async def delete(self, staging_ids: Sequence[UUID]) -> None:
+    async def delete(self, staging_ids: Iterable[UUID]) -> None:
         """Delete staged events that were not merged. Ids that do not exist are ignored."""
-        await self._call(self._twin.delete, staging_ids)
+        await self._call(self._twin.delete, listed(staging_ids))
 
 
 class TransactionWriter(RoutedWriter[bytes]):

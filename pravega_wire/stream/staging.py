@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Self
 from uuid import UUID
@@ -27,6 +27,15 @@ from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.values.types import ScopedStream, StagedBytes
 
 __all__ = ["Staging", "StagingWriter"]
+
+
+def _checked(staging_ids: Iterable[UUID]) -> list[UUID]:
+    """The ids as a list: each segment needs all of them.
+
+    :raises InvalidArgumentError: one is not a UUID.
+    """
+    check_several("staging_ids", staging_ids)
+    return [check_uuid("each of staging_ids", each) for each in staging_ids]
 
 
 class StagingWriter(TransactionWriter):
@@ -189,7 +198,7 @@ class Staging:
         return await StagingWriter(self._core, self.stream, await self._segments(), staging_id)
 
     @limited("merging staged events into a transaction on stream {self.stream}")
-    async def merge(self, staging_ids: Sequence[UUID]) -> dict[int, tuple[int, ...]]:
+    async def merge(self, staging_ids: Iterable[UUID]) -> dict[int, tuple[int, ...]]:
         """Move staged events into the open transaction, in the order of the ids.
 
         Repeating the call is harmless: events that were already merged count as done. If a segment store was
@@ -201,12 +210,12 @@ class Staging:
             ids were given.
         :raises NoSuchSegmentError: the transaction is no longer open.
         """
-        check_several("staging_ids", staging_ids)
+        ids = _checked(staging_ids)
         segments = await self._segments()
 
         async def merge(index: int) -> tuple[int, ...]:
             target = self._target(segments[index], self.txn_id)
-            sources = [self._target(segments[index], each) for each in staging_ids]
+            sources = [self._target(segments[index], each) for each in ids]
 
             async def touch(number: int) -> None:
                 await SegmentMetadata(self._core.stores, sources[number]).touch()
@@ -220,19 +229,17 @@ class Staging:
             note_progress()
             return merged
 
-        if not staging_ids:
+        if not ids:
             await trio.lowlevel.checkpoint()
             return {}
         lengths = await look_up_all(merge, range(len(segments)))
         return {segments[index].segment_id: found for index, found in lengths.items()}
 
     @limited("deleting staged events of stream {self.stream}")
-    async def delete(self, staging_ids: Sequence[UUID]) -> None:
+    async def delete(self, staging_ids: Iterable[UUID]) -> None:
         """Delete staged events that were not merged. Ids that do not exist are ignored."""
-        check_several("staging_ids", staging_ids)
-        targets = [
-            self._target(segment, staging) for segment in await self._segments() for staging in staging_ids
-        ]
+        ids = _checked(staging_ids)
+        targets = [self._target(segment, staging) for segment in await self._segments() for staging in ids]
 
         async def delete(index: int) -> bool:
             deleted = await SegmentMetadata(self._core.stores, targets[index]).delete()

@@ -1731,7 +1731,7 @@ class Staging(Handle):
         return StagingWriter(self._portal, self._call(timeout, self._twin.writer, staging_id))
 
     def merge(
-        self, staging_ids: Sequence[UUID], *, timeout: float | None = None
+        self, staging_ids: Iterable[UUID], *, timeout: float | None = None
     ) -> dict[int, tuple[int, ...]]:
         """Move staged events into the open transaction, in the order of the ids.
 
@@ -1745,14 +1745,14 @@ class Staging(Handle):
             ids were given.
         :raises NoSuchSegmentError: the transaction is no longer open.
         """
-        return self._call(timeout, self._twin.merge, staging_ids)
+        return self._call(timeout, self._twin.merge, listed(staging_ids))
 
-    def delete(self, staging_ids: Sequence[UUID], *, timeout: float | None = None) -> None:
+    def delete(self, staging_ids: Iterable[UUID], *, timeout: float | None = None) -> None:
         """Delete staged events that were not merged. Ids that do not exist are ignored.
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        self._call(timeout, self._twin.delete, staging_ids)
+        self._call(timeout, self._twin.delete, listed(staging_ids))
 
 
 class TransactionWriter(RoutedWriter[bytes]):

@@ -222,6 +222,16 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     "new ranges": (lambda c, v: c.scale_stream("t", [0], v), "^new_ranges", (*ONE, 5)),
     "merged": (lambda c, v: c.staging("t", uuid4()).merge(v), "^staging_ids", (*ONE, 5)),
     "deleted": (lambda c, v: c.staging("t", uuid4()).delete(v), "^staging_ids", (*ONE, 5)),
+    "each merged": (
+        lambda c, v: c.staging("t", uuid4()).merge([v]),
+        "^each of staging_ids must be a UUID",
+        (str(uuid4()), None, 5, NAN),
+    ),
+    "each deleted": (
+        lambda c, v: c.staging("t", uuid4()).delete([v]),
+        "^each of staging_ids must be a UUID",
+        (str(uuid4()), None, 5, NAN),
+    ),
     "ranges": (lambda c, v: c.read_ranges(v), "^ranges", (*ONE, 5)),
     "asked": (lambda c, v: c.leading_parts(v), "^asked", (*ONE, 5)),
     "a group's streams": (
