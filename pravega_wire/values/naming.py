@@ -51,7 +51,8 @@ def _check(kind: str, name: str, pattern: re.Pattern[str], longest: int) -> str:
         raise InvalidArgumentError(
             f"the {kind} name {name!r} has illegal characters; use letters, digits, '.' and '-' only"
         )
-    return name
+    # Python writes a member of an enum of strings into a text as its name, not as the string that it is.
+    return str.__str__(name)
 
 
 def validate_user_name(kind: str, name: str) -> str:

@@ -73,8 +73,8 @@ class ScopedStream:
     name: str
 
     def __post_init__(self) -> None:
-        validate_scope_name(self.scope)
-        validate_stream_name(self.name)
+        object.__setattr__(self, "scope", validate_scope_name(self.scope))
+        object.__setattr__(self, "name", validate_stream_name(self.name))
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
+import enum
 import gzip
 import pickle
 from collections.abc import Awaitable, Callable, Iterable
@@ -788,6 +789,21 @@ def test_a_reader_group_takes_one_stream() -> None:
         ReaderGroupConfig.of(cut) == ReaderGroupConfig.of([cut]) == ReaderGroupConfig.of(S).starting_at(cut)
     )
     assert ReaderGroupConfig.of(S, ends=cut) == ReaderGroupConfig.of([S], ends=[cut])
+
+
+class _Name(str, enum.Enum):  # noqa: UP042  # StrEnum has a text like any string
+    SCOPE = "s"
+    STREAM = "t"
+
+
+def test_names_may_be_members_of_an_enum() -> None:
+    """Python 3.11 and newer write them into the name of a segment as ``_Name.STREAM``."""
+    config = PravegaConfig(controller_uri=URI, scope=_Name.SCOPE)
+    for name in (
+        ScopedStream(_Name.SCOPE, _Name.STREAM),
+        config.resolve(_Name.STREAM),
+    ):
+        assert (str(name), type(name.scope), type(name.name)) == ("s/t", str, str)
 
 
 def test_a_reader_group_takes_full_names() -> None:
