@@ -31,7 +31,7 @@ from pravega_wire.errors import (
     PravegaError,
     TruncatedInputError,
 )
-from pravega_wire.support.checks import check_buffer, check_callable, read_json
+from pravega_wire.support.checks import check_buffer, check_callable, read_json, shown
 
 __all__ = [
     "BytesSerializer",
@@ -334,7 +334,7 @@ class JavaSerializer:
         try:
             return _JAVA_STREAM + head + form.pack(value)
         except (struct.error, OverflowError) as error:
-            raise EncodeError(f"the value {value!r} does not fit Java's {name}: {error}") from error
+            raise EncodeError(f"the value {shown(value)} does not fit Java's {name}: {error}") from error
 
     def deserialize(self, payload: bytes) -> Any:
         """Return the value in an object stream; bytes after it are ignored.

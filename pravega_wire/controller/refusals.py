@@ -31,7 +31,7 @@ from pravega_wire.errors import (
     TransactionUnknownError,
 )
 from pravega_wire.proto import controller_pb2 as pb
-from pravega_wire.support.checks import check_count
+from pravega_wire.support.checks import check_count, shown
 
 __all__ = [
     "broken_scope", "check_scale", "done", "known", "no_scope", "no_stream", "refused", "status_name",
@@ -120,8 +120,9 @@ def check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[floa
     for segment_id in seal:
         check_count(f"{about}: a segment's id", segment_id, 0)
     for bounds in new_ranges:
-        if len(bounds) != 2 or not all(type(each) in (int, float) for each in bounds):
-            raise InvalidArgumentError(f"{about}: {bounds!r} is not a range; pass (low, high)")
+        pair: object = bounds
+        if not isinstance(pair, Sequence) or len(pair) != 2 or {*map(type, pair)} - {int, float}:
+            raise InvalidArgumentError(f"{about}: {shown(pair)} is not a range; pass (low, high)")
     before = 0.0
     for low, high in sorted(new_ranges):
         if not before <= low < high <= 1.0:

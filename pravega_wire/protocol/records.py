@@ -30,7 +30,7 @@ from pravega_wire.protocol.versioned import (
     read_record,
     read_typed_record_from,
 )
-from pravega_wire.support.checks import check_buffer, check_count, check_several, shown
+from pravega_wire.support.checks import check_buffer, check_count, check_several, check_type, shown
 
 __all__ = ["FIELD_KINDS", "VersionedSerializer", "VersionedUnionSerializer"]
 
@@ -186,6 +186,9 @@ class VersionedUnionSerializer(Generic[T]):
     """
 
     def __init__(self, types: Mapping[int, VersionedSerializer[Any]], *, name: str = "record") -> None:
+        check_type(f"the types of {name}", types, Mapping)
+        for each in types.values():
+            check_type(f"each of the types of {name}", each, VersionedSerializer)
         self._by_id = {check_count(f"type id of a {name}", each, 0, 255): types[each] for each in types}
         self._ids = {each.cls: number for number, each in types.items()}
         self._name = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self
 
 import trio
 
@@ -30,7 +30,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
-from pravega_wire.support.checks import check_bytes, check_count, check_flag
+from pravega_wire.support.checks import check_buffer, check_bytes, check_count, check_flag
 from pravega_wire.transport.limits import limited
 from pravega_wire.values.types import ScopedStream
 
@@ -47,10 +47,13 @@ def given_size(max_bytes: object) -> int:
 
     :raises InvalidArgumentError: the number is less than 1, or no int.
     """
-    # True would be taken as 1.
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, SupportsIndex):
-        raise ArgumentTypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
-    count = operator.index(max_bytes)
+    try:
+        # True would be taken as 1.
+        if isinstance(max_bytes, bool):
+            raise TypeError
+        count = operator.index(max_bytes)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentTypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}") from None
     if count < 1:
         raise InvalidArgumentError(f"max_bytes must be at least 1, not {count}")
     return count
@@ -204,11 +207,9 @@ class ByteStreamWriter(trio.abc.SendStream):
         appender, _ = self._opened()
         try:
             # Accepted bytes are resent after a lost connection, so copy them from the caller's buffer.
-            view = memoryview(bytes(memoryview(data)))
-        except TypeError as error:
-            raise ArgumentTypeError(
-                f"data for byte stream {self.stream} must be bytes, not {type(data).__name__}"
-            ) from error
+            view = memoryview(check_buffer(data, f"data for byte stream {self.stream}"))
+        except ArgumentTypeError:
+            raise
         except ValueError as error:
             raise InvalidArgumentError(
                 f"data for byte stream {self.stream} is a memoryview that has been released"

@@ -65,6 +65,7 @@ from pravega_wire.support.checks import (
     check_text,
     check_type,
     check_uuid,
+    shown,
 )
 from pravega_wire.support.nurseries import lone_errors, open_lasting_nursery
 from pravega_wire.transport.limits import Limits, limited
@@ -400,7 +401,7 @@ class PravegaClient:
         if not isinstance(config, StreamConfiguration):
             raise InvalidArgumentError(
                 f"stream {name} cannot be updated: the configuration must be a StreamConfiguration, not "
-                f"{config!r}"
+                f"{shown(config)}"
             )
         await scopes.update_stream(self._core, name, config)
 

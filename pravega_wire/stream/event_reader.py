@@ -492,6 +492,7 @@ class EventReader(Generic[T]):
         :param assigner: computes the watermark.
         :returns: the watermark if it has advanced, else None.
         """
+        check_type("assigner", assigner, WatermarkAssigner)
         if not await in_caller(lambda: assigner.due):
             return None
         link = self._open_link()

@@ -917,6 +917,9 @@ class KeyValueTable(Generic[P, S, V]):
         secondary_between: tuple[S | None, S | None],
         secondary_prefix: bytes,
     ) -> _Range:
+        what = "bounds, of the first and last key,"
+        between = self._pair(what, between)
+        secondary_between = self._pair(what, secondary_between)
         bounded = between != (None, None)
         if (primary is not None) + bounded + bool(prefix) > 1:
             self._refuse("at most one of primary, between and prefix may be given")
@@ -942,7 +945,7 @@ class KeyValueTable(Generic[P, S, V]):
     def _bounds(
         self, between: tuple[T | None, T | None], encode: Callable[[T], bytes], length: int
     ) -> tuple[bytes, bytes]:
-        low, high = self._pair("bounds, of the first and last key,", between)
+        low, high = between
         return (
             bytes(length) if low is None else encode(low),
             b"\xff" * length if high is None else encode(high),

@@ -67,7 +67,7 @@ from pravega_wire.stream.group_link import (
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
-from pravega_wire.support.checks import check_seconds, check_text, check_type
+from pravega_wire.support.checks import check_seconds, check_text, check_type, shown
 from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
@@ -583,8 +583,8 @@ class ReaderGroup:
             name = str(environment().new_id())
         if not isinstance(name, str) or not name or SILENT in name:
             raise InvalidArgumentError(
-                f"{name!r} is not a valid checkpoint name: a string that is not empty and does not contain "
-                f"{SILENT!r}"
+                f"{shown(name)} is not a valid checkpoint name: a string that is not empty and does not "
+                f"contain {SILENT!r}"
             )
 
         def begin(state: GroupState) -> Sequence[GroupUpdate]:

@@ -978,7 +978,7 @@ def checked_partitioner(partitioner: Partitioner, stream: str) -> Partitioner:
     if not callable(partitioner):
         raise ArgumentTypeError(
             f"the partitioner of the writer of {stream} must be a function from a routing key to its "
-            f"position, not {partitioner!r}"
+            f"position, not {shown(partitioner)}"
         )
 
     def position_of(key: str) -> float:

@@ -15,6 +15,7 @@ from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.stream.batch import head, stream_layout
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.support.checks import shown
 from pravega_wire.values.positions import Watermark
 from pravega_wire.values.types import ScopedStream, StreamCut
 
@@ -78,7 +79,7 @@ async def cut_at(core: ClientCore, stream: ScopedStream, time: datetime | int) -
     elif isinstance(time, bool) or not isinstance(time, int):
         raise InvalidArgumentError(
             f"the time for stream {stream} must be a datetime, or an int in the unit of the writers' times, "
-            f"not {time!r}"
+            f"not {shown(time)}"
         )
     else:
         moment = time

@@ -11,6 +11,7 @@ import json
 import math
 import operator
 import os
+from numbers import Number
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -145,7 +146,12 @@ def check_several(name: str, value: object) -> None:
     :raises ArgumentTypeError: it is not.
     """
     one = isinstance(value, str | bytes | bytearray | memoryview)
-    if one or not (hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
+    try:
+        # A number of numpy has __getitem__.
+        several = not one and (hasattr(value, "__iter__") or iter(value) is not None)  # type: ignore[call-overload]
+    except TypeError:
+        several = False
+    if not several:
         hint = ": put a single one into a list" if one else ""
         raise ArgumentTypeError(f"{name} must be an iterable, not {type(value).__name__}{hint}")
 
@@ -230,9 +236,14 @@ def check_buffer(data: object, what: str = "a payload") -> bytes:
 
 
 def _bytes_of(data: object) -> bytes | None:
-    """Return the bytes of a buffer, or None for anything else: ``bytes(5)`` would be five zeros."""
+    """Return the bytes of a buffer, or None for anything else: ``bytes(5)`` would be five zeros.
+
+    The strings and numbers of numpy are buffers as well, but nobody means how they lie in memory.
+    """
     if type(data) is bytes:
         return data
+    if isinstance(data, str | Number):
+        return None
     try:
         return memoryview(data).tobytes()  # type: ignore[arg-type]
     except TypeError:
@@ -256,6 +267,8 @@ def shown(value: Any) -> str:
     except ValueError:
         # Python does not write out a number of thousands of digits.
         text = f"{type(value).__name__} with too many digits"
+    except Exception:  # the error of somebody's class would hide the one that is reported
+        text = f"{type(value).__name__} without a text"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 import trio
 
 from pravega_wire.errors import PravegaError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.support.checks import shown
 from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.support.trouble import Trouble
 
@@ -334,7 +335,10 @@ def limited(
                 # Otherwise the method says what is wrong with it.
                 with suppress(PravegaError):
                     stream = owner._core.config.resolve(about)
-            said = doing.format(about, stream=stream, self=owner)
+            try:
+                said = doing.format(about, stream=stream, self=owner)
+            except Exception:  # of somebody's class, or of a number that Python does not write out
+                said = doing.format(shown(about), stream=shown(about), self=owner)
             with limit(owner._core.config.operation_timeout, said):
                 return await method(*args, **kwargs)
             raise AssertionError("not reached")  # the limit raises when it suppresses

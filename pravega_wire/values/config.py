@@ -166,7 +166,9 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
     :raises InvalidArgumentError: the URI is malformed; the message names the wrong part.
     """
     if not isinstance(uri, str):
-        raise InvalidArgumentError(f"controller URI (setting controller_uri) must be a string, not {uri!r}")
+        raise InvalidArgumentError(
+            f"controller URI (setting controller_uri) must be a string, not {shown(uri)}"
+        )
     if "@" in uri:
         # The text before the @ may be a password, so the message does not show it.
         raise InvalidArgumentError(
@@ -415,7 +417,9 @@ def _one_uri(uri: ControllerUri) -> str:
         return uri
     given: object = uri
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"controller URI (setting controller_uri) must be a string, not {uri!r}")
+        raise InvalidArgumentError(
+            f"controller URI (setting controller_uri) must be a string, not {shown(uri)}"
+        )
     uris = list(uri)
     if len(uris) == 1:
         return uris[0]
@@ -797,8 +801,10 @@ class PravegaConfig:
         """Return ``scope``, or the default scope if it is None or empty.
 
         :param scope: name of a scope, or None.
-        :raises InvalidArgumentError: there is no default scope either.
+        :raises InvalidArgumentError: there is no default scope either, or ``scope`` is not a string.
         """
+        if not isinstance(scope, str | None):
+            raise ArgumentTypeError(f"the scope name must be a string, not {type(scope).__name__}")
         chosen = scope or self.scope
         if chosen is None:
             raise InvalidArgumentError(

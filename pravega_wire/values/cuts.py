@@ -25,7 +25,7 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     UndecidableCutError,
 )
-from pravega_wire.support.checks import check_count, check_type
+from pravega_wire.support.checks import check_count, check_several, check_type, shown
 from pravega_wire.values.naming import epoch_of, segment_name
 from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
@@ -100,7 +100,12 @@ class StreamLayout:
     _spans: Mapping[int, range] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.segments, key=lambda each: each.segment_id))
+        check_type("the stream of a layout", self.stream, ScopedStream)
+        check_several(f"the segments of the layout of {self.stream}", self.segments)
+        given = tuple(self.segments)
+        for each in given:
+            check_type(f"each segment of the layout of {self.stream}", each, LayoutSegment)
+        ordered = tuple(sorted(given, key=lambda each: each.segment_id))
         borders = sorted({each.low for each in ordered} | {each.high for each in ordered})
         rows: list[list[LayoutSegment]] = [[] for _ in borders[1:]]
         spans = {}
@@ -565,5 +570,5 @@ def check_on_truncated(value: object) -> None:
 
     :raises InvalidArgumentError: it is not.
     """
-    if value not in get_args(OnTruncated):
-        raise InvalidArgumentError(f"on_truncated must be 'raise' or 'skip_to_head', not {value!r}")
+    if not isinstance(value, str) or value not in get_args(OnTruncated):
+        raise InvalidArgumentError(f"on_truncated must be 'raise' or 'skip_to_head', not {shown(value)}")

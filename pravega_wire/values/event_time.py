@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pravega_wire.support.checks import check_count, check_seconds
+from pravega_wire.support.checks import check_callable, check_count, check_seconds
 from pravega_wire.support.environment import environment
 from pravega_wire.values.groups import TimeWindow
 from pravega_wire.values.types import ScopedStream
@@ -75,7 +75,9 @@ class WatermarkAssigner:
         self._lateness = allowed_lateness
         self._idle_seconds = idle_after
         self._every = every
-        self._clock = clock or environment().monotonic
+        if clock is not None:
+            check_callable("clock", clock)
+        self._clock = environment().monotonic if clock is None else clock
         self._progress: dict[ScopedStream, _Progress] = {}
         self._next = self._clock()
         self._watermark: int | None = None

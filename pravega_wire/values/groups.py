@@ -23,6 +23,7 @@ from pravega_wire.support.checks import (
     check_several,
     check_type,
     milliseconds,
+    shown,
 )
 from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
 
@@ -167,7 +168,7 @@ class ReaderGroupConfig:
             # As the servers keep it, so that what comes back from them is equal.
             object.__setattr__(self, name, milliseconds(seconds) / 1000)
         if not isinstance(self.retention, RetentionType):
-            raise InvalidArgumentError(f"retention must be a RetentionType, not {self.retention!r}")
+            raise InvalidArgumentError(f"retention must be a RetentionType, not {shown(self.retention)}")
         for cuts in (self.starts, self.ends):
             for stream, cut in cuts.items():
                 if not isinstance(stream, ScopedStream) or not isinstance(cut, StreamCut | None):

@@ -20,6 +20,7 @@ from pravega_wire.support.checks import (
     check_seconds,
     check_text,
     milliseconds,
+    shown,
 )
 
 __all__ = ["RetentionPolicy", "RetentionType", "ScaleType", "ScalingPolicy", "StreamConfiguration"]
@@ -200,9 +201,11 @@ class StreamConfiguration:
 
     def __post_init__(self) -> None:
         if not isinstance(self.scaling, ScalingPolicy):
-            raise InvalidArgumentError(f"stream configuration: {self.scaling!r} is not a ScalingPolicy")
+            raise InvalidArgumentError(f"stream configuration: {shown(self.scaling)} is not a ScalingPolicy")
         if self.retention is not None and not isinstance(self.retention, RetentionPolicy):
-            raise InvalidArgumentError(f"stream configuration: {self.retention!r} is not a RetentionPolicy")
+            raise InvalidArgumentError(
+                f"stream configuration: {shown(self.retention)} is not a RetentionPolicy"
+            )
         given: object = self.tags
         if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
             raise InvalidArgumentError("stream configuration: tags must be a set of strings")

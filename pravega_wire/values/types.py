@@ -134,7 +134,9 @@ class StreamCut:
 
     def __init__(self, stream: ScopedStream, positions: Mapping[int, int]) -> None:
         if not isinstance(stream, ScopedStream):
-            raise InvalidStreamCutError(f"the stream of a stream cut must be a ScopedStream, not {stream!r}")
+            raise InvalidStreamCutError(
+                f"the stream of a stream cut must be a ScopedStream, not {shown(stream)}"
+            )
         if not isinstance(positions, Mapping):
             raise InvalidStreamCutError(
                 f"stream cut of {stream}: the positions must map segment ids to offsets, and are "

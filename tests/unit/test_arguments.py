@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import trio
@@ -37,6 +38,7 @@ from pravega_wire import (
     StreamCut,
     StreamLayout,
     VersionedSerializer,
+    VersionedUnionSerializer,
     Watermark,
     WatermarkAssigner,
     aio,
@@ -81,8 +83,14 @@ def _released() -> memoryview:
     return view
 
 
-ONE: tuple[object, ...] = ("abc", b"abc", bytearray(b"abc"), memoryview(b"abc"))
-"""Things that can be iterated over, and are never meant as several."""
+class _Unwritable:
+    def __repr__(self) -> str:
+        raise RuntimeError("an object that its session no longer knows")
+
+
+ONE: tuple[object, ...] = ("abc", b"abc", bytearray(b"abc"), memoryview(b"abc"), np.int64(5), np.float64(5))
+"""Things that are never meant as several; strings and bytes can be iterated over, and those of numpy have
+``__getitem__``."""
 
 EVENTS: tuple[object, ...] = (None, 5, NAN, object(), *ONE)
 
@@ -95,6 +103,16 @@ async def _receive(client: PravegaClient, value: Any) -> None:
 CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     "create_stream": (lambda c, v: c.create_stream("t", v), "number of segments", (*COUNTS, 2**31, [1], {})),
     "update_stream": (lambda c, v: c.update_stream("t", v), "StreamConfiguration", (4, None, "4")),
+    "name": (
+        lambda c, v: c.seal_stream(v),
+        "a stream name must be a string",
+        (None, 5, *HUGE_NUMBERS, _Unwritable()),
+    ),
+    "scope to list": (
+        lambda c, v: c.list_streams(v),
+        "the scope name must be a string, not",
+        (0, False, b"", [], np.array([1, 2])),
+    ),
     "delete_scope": (lambda c, v: c.delete_scope("s", recursive=v), "recursive", ("false", 0, 1, None)),
     "delete_stream": (lambda c, v: c.delete_stream("t", seal=v), "seal", ("false", 0, 1, None)),
     "list_streams": (lambda c, v: c.list_streams(internal=v), "internal", ("false", 0, None)),
@@ -110,7 +128,7 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     "scaled ranges": (
         lambda c, v: c.scale_stream("t", [0], [v]),
         "stream s/t",
-        (("0", "1"), (0.0,), (NAN, 1.0), (0.0, NAN), (0.0, INF), (False, True)),
+        (("0", "1"), (0.0,), (NAN, 1.0), (0.0, NAN), (0.0, INF), (False, True), 0.5, None, _Unwritable()),
     ),
     "begin_transaction": (lambda c, v: c.begin_transaction("t", lease=v), "lease", (*COUNTS, NAN, 1)),
     "transaction": (lambda c, v: c.resume_transaction("t", uuid4(), lease=v), "lease", (*COUNTS, NAN, 1)),
@@ -157,7 +175,11 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     ),
     "byte reader": (lambda c, v: c.byte_stream_reader("t", v), "start", ("0", 1.5, True, -1, None)),
     "follow": (lambda c, v: c.byte_stream_reader("t", follow=v), "follow", ("false", 0, None)),
-    "read": (lambda c, v: c.byte_stream_reader("t").read(v), "max_bytes", (None, "1", 1.5, True, 0, -1)),
+    "read": (
+        lambda c, v: c.byte_stream_reader("t").read(v),
+        "max_bytes",
+        (None, "1", 1.5, True, 0, -1, int, np.array([1, 2])),
+    ),
     "receive_some": (_receive, "max_bytes", ("1", 1.5, True, 0, -1)),
     "at_once": (lambda c, v: c.read_ranges([], at_once=v), "at_once", COUNTS),
     "max_buffered_bytes": (
@@ -166,6 +188,11 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         COUNTS,
     ),
     "ordered": (lambda c, v: c.read_ranges([], ordered=v), "ordered", ("false", 0, None)),
+    "on_truncated": (
+        lambda c, v: c.segment_ranges("t", on_truncated=v),
+        "on_truncated must be 'raise' or 'skip_to_head', not",
+        (None, "", *HUGE_NUMBERS, np.array([1, 2]), _Unwritable()),
+    ),
     "max_range_bytes": (
         lambda c, v: c.segment_ranges("t", max_range_bytes=v),
         "max_range_bytes",
@@ -401,6 +428,16 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
     "group cuts": (ReaderGroupConfig.of([S]).starting_at, "^cuts", (*ONE, 5, None, ["s/t"], [S])),
     "samples": (SequenceSource, "^samples", (*ONE, 5, iter([]))),
     "argv": (PravegaConfig.from_arguments, "^argv", (*ONE, 5)),
+    "layout": (lambda v: StreamLayout(S, v), "^the segments of the layout of s/t", (*ONE, 5)),
+    "stream of a layout": (lambda v: StreamLayout(v, ()), "^the stream of a layout", (None, "s/t")),
+    "segment given to a layout": (lambda v: StreamLayout(S, [v]), "^each segment of the layout", (None, 0)),  # type: ignore[arg-type]
+    "clock": (lambda v: WatermarkAssigner(clock=v), "^clock must be a function", (0, "", 5)),
+    "types": (VersionedUnionSerializer, "^the types of record must be", (None, [], 5)),
+    "type": (
+        lambda v: VersionedUnionSerializer({0: v}),
+        "^each of the types of record must be",
+        (None, int),
+    ),
     "watermark": (lambda v: Watermark.of(0, 1, v), "^the positions of a watermark", (*ONE, 5)),
     "changes": (lambda v: latest_rows(v, ["id"]), "^changes", (*ONE, 5)),
     "columns of a key": (lambda v: latest_rows([], v), "^key", (*ONE, 5, [])),

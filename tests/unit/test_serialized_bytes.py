@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pravega_wire import VersionedSerializer, VersionedUnionSerializer
@@ -40,7 +41,9 @@ def test_buffers_are_their_bytes(buffer: Any) -> None:
         assert data == expected
 
 
-@pytest.mark.parametrize("value", [5, 10**12, True, None, "text", [1, 2], {}, 1.5])
+@pytest.mark.parametrize(
+    "value", [5, 10**12, True, None, "text", [1, 2], {}, 1.5, np.str_("text"), np.int64(5), np.float64(1.5)]
+)
 def test_other_values_are_no_bytes(value: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=f"must be bytes, not {type(value).__name__}"):
         BytesSerializer().serialize(value)
