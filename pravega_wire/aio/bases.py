@@ -38,7 +38,7 @@ from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
-from pravega_wire.support.checks import check_payload, check_serializer
+from pravega_wire.support.checks import check_payload, check_serializer, check_type
 from pravega_wire.support.environment import environment
 from pravega_wire.threads.feeding import Feed, Placing, is_plain, listed, plain_keys, to_write
 from pravega_wire.threads.outbox import (
@@ -665,6 +665,7 @@ class EventReaderBase(_EventsBase[T], Generic[T]):
 
     async def _watermark(self, assigner: WatermarkAssigner) -> int | None:
         # Most calls are made before the watermark is due, and need no call into the other thread.
+        check_type("assigner", assigner, WatermarkAssigner)
         return await self._call(self._twin.watermark, assigner) if assigner.due else None
 
     async def _find_events(self, timeout: float | None = None) -> Any:

@@ -41,7 +41,7 @@ from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_iterable, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
-from pravega_wire.support.checks import check_payload, check_serializer
+from pravega_wire.support.checks import check_payload, check_serializer, check_type
 from pravega_wire.support.environment import environment
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.table_mapping import TableMapping
@@ -768,6 +768,7 @@ class EventReaderBase(_EventsBase[T], Generic[T]):
 
     def _watermark(self, assigner: WatermarkAssigner, *, timeout: float | None = None) -> int | None:
         # Most calls are made before the watermark is due, and need no call into the other thread.
+        check_type("assigner", assigner, WatermarkAssigner)
         return self._call(timeout, self._twin.watermark, assigner) if assigner.due else None
 
     def _find_events(self, timeout: float | None = None) -> Any:

@@ -179,6 +179,8 @@ def test_functions_run_in_the_thread_that_calls(config: PravegaConfig) -> None:
                 first = reader.read_event(60)
                 assert first is not None
                 reader.watermark(assigner)
+                with pytest.raises(ArgumentTypeError, match=r"^assigner must be"):
+                    reader.watermark(None)  # type: ignore[arg-type]
                 events = [event.value for event in reader]
             assert len(events) >= 8
     mine = threading.get_ident()

@@ -1346,6 +1346,8 @@ async def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
             window = await reader.time_window("s")
             assert (window.lower, window.upper) == (None, None)
             assert await reader.watermark(assigner) is None
+            with pytest.raises(ArgumentTypeError, match=r"^assigner must be"):
+                await reader.watermark(None)  # type: ignore[arg-type]
             # Its writer notes no other time, and nobody writes to the other stream: they do not stop it.
             await late.note_time(1)
             now = 0
