@@ -248,9 +248,10 @@ class SegmentAppender:
         """
         try:
             await self._run()
-        except trio.Cancelled:
+        except BaseException:
             if not self._finished:
-                # The client is being closed. Tasks outside of it may wait for these blocks, or for room.
+                # The client is being closed, or ended by an error that nobody expected. Tasks outside of it
+                # may wait for these blocks, or for room.
                 self._owner.failed(
                     self, ClosedError(f"writing to {self.target.name} has ended: the client was closed")
                 )

@@ -9,7 +9,13 @@ from contextlib import contextmanager
 
 import trio
 
-from pravega_wire.errors import ArgumentTypeError, ClosedError, ConnectError, HostNotFoundError
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    ConnectError,
+    HostNotFoundError,
+    InvalidArgumentError,
+)
 from pravega_wire.support.checks import shown
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
@@ -78,10 +84,19 @@ class ConnectionPool:
         self._closed = False
 
     def address(self, endpoint: Endpoint) -> Endpoint:
-        """Return where to connect for an address that the controller has named."""
+        """Return where to connect for an address that the controller has named.
+
+        :raises InvalidArgumentError: the function that says so has failed, or returned something else.
+        """
         if self._address_map is None:
             return endpoint
-        found: object = self._address_map(*endpoint)
+        try:
+            found: object = self._address_map(*endpoint)
+        except Exception as error:
+            # It is called by tasks of the client, which this would end.
+            raise InvalidArgumentError(
+                f"address_map failed for {endpoint[0]}:{endpoint[1]}: {type(error).__name__}: {error}"
+            ) from error
         match found:
             case (str() as host, int() as port):
                 return host, port

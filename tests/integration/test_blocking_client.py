@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from pravega_wire.metrics import ControllerCalled
 from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.sync import EventReader, PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
+from pravega_wire.transport.pool import ConnectionPool
 from tests.inside import portal_of
 from tests.threads import in_a_thread
 
@@ -1177,3 +1178,29 @@ def test_closing_the_client_ends_single_events(config: PravegaConfig, fault_prox
     assert isinstance(acks[-1].error, ClosedError)
     with pytest.raises(ClosedError):
         writer.write_event(b"later")
+
+
+def test_an_error_of_the_address_map_ends_a_write(config: PravegaConfig) -> None:
+    with open_client(config, address_map=cast("Any", lambda endpoint: endpoint)) as client:
+        client.create_stream("s", 1)
+        with (
+            pytest.raises(InvalidArgumentError, match="address_map failed for"),
+            client.event_writer("s") as writer,
+        ):
+            writer.write_event(b"x")
+            writer.flush()
+        assert client.stream_exists("s")
+
+
+def test_a_write_ends_when_an_unexpected_error_ends_the_client(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*args: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), open_client(config) as client:
+        client.create_stream("s", 1)
+        monkeypatch.setattr(ConnectionPool, "flow", broken)
+        writer = client.event_writer("s").__enter__()
+        with pytest.raises(ClosedError):
+            writer.write_event(b"x").wait()

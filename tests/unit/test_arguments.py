@@ -732,6 +732,15 @@ async def test_an_address_map_returns_an_address(found: Any) -> None:
         pool.close()
 
 
+async def test_an_address_map_that_fails_is_named() -> None:
+    async with trio.open_nursery() as nursery:
+        pool = ConnectionPool(nursery, address_map=cast("Any", lambda endpoint: endpoint))
+        with pytest.raises(InvalidArgumentError, match="address_map failed for a:1: TypeError") as raised:
+            pool.address(("a", 1))
+        assert isinstance(raised.value.__cause__, TypeError)
+        pool.close()
+
+
 WRONG_EVENTS: list[tuple[str, Callable[[Any], Any], str]] = [
     ("no bytes", lambda writer: writer.write_event("x"), "an event for {} must be bytes, not str"),
     ("several of none", lambda writer: writer.write_events([5]), "an event for {} must be bytes, not int"),
