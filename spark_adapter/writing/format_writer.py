@@ -319,7 +319,8 @@ class _Plan:
             committer = self.committer(place, journal)
             txn = committer.claim(place.batch, _patience(partition))
         if txn == "skip":
-            if place.streaming and (place.planned is None or place.planned.stateful):
+            # A job may be that of a function for foreachBatch, and over Spark Connect no task can tell.
+            if place.planned is None or place.planned.stateful:
                 for _ in rows:
                     pass  # Spark commits the state that a task has computed only if all its rows are taken.
             return Attempt(Attempted("skipped"), place)

@@ -562,6 +562,15 @@ def test_a_task_of_a_batch_that_is_done_takes_all_rows_if_the_query_has_state(
     assert len(list(rows)) == 3 - taken
 
 
+def test_a_task_of_a_job_that_is_done_takes_all_rows_as_the_job_may_be_of_a_query_with_state(
+    deleting: Deleting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ElectedCommitter, "claim", lambda *arguments: "skip")
+    rows = rows_of([b"a"], [b"b"], [b"c"])
+    assert sink_of(job_id="j").write(rows).did.outcome == "skipped"
+    assert list(rows) == []
+
+
 def test_the_first_partition_begins_and_the_others_follow_one_by_one() -> None:
     waits = [_patience(partition) for partition in range(14)]
     assert waits[0] == 0
