@@ -69,7 +69,9 @@ def check_count(name: str, value: object, lowest: int = 1, highest: int = INT64_
     except TypeError:
         number = None
     if number is None or not lowest <= number <= highest:
-        limits = f"from {lowest}" + ("" if highest == INT64_MAX else f" to {highest}")
+        # Nobody asks for the largest number of 64 bits, unless the value exceeds it.
+        is_plain = highest == INT64_MAX and (number is None or number <= highest)
+        limits = f"from {lowest}" + ("" if is_plain else f" to {highest}")
         of = f" of {unit}" if unit else ""
         raise InvalidArgumentError(f"{name} must be a whole number{of} {limits}, not {shown(value)}")
     return number
