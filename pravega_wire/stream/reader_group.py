@@ -766,9 +766,12 @@ class ReaderGroup:
             await self._check_subscriptions(current, config)
             begun = False
 
-            def announce(now: GroupState, current: ReaderGroupConfig = current) -> Sequence[GroupUpdate]:
+            def announce(now: GroupState, before: GroupState = state) -> Sequence[GroupUpdate]:
                 nonlocal begun
-                begun = now.config.generation == current.generation
+                # A checkpoint may be completed meanwhile, and what is before it released.
+                begun = now.config.generation == before.config.generation and (
+                    to is not None or now.checkpoints.newest == before.checkpoints.newest
+                )
                 return [UpdatingConfig(True)] if begun and not now.updating_config else []
 
             await self._link.change(Change(announce))

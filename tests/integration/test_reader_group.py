@@ -65,12 +65,14 @@ from pravega_wire.protocol.group_state import (
     GroupState,
     GroupStateFormat,
     GroupUpdate,
+    ReaderGroupStateInit,
     UpdateCheckpointPublished,
 )
 from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.stream import reader_group
 from pravega_wire.stream.byte_stream import ByteStreamWriter
+from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink, initial_state, release
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateSynchronizer
@@ -320,6 +322,30 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
             assert (await group.last_checkpoint()) == {config.resolve("s"): newest.cuts[0]}
             assert await group.unread_bytes() == 0
             assert (await group.reset()).starts == {config.resolve("s"): newest.cuts[0]}
+
+
+async def test_a_reset_begins_at_a_checkpoint_that_is_completed_meanwhile(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies before it may have been released, and be gone."""
+    async with open_client(config) as client, open_client(config) as other:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 20)
+        async with group_of(client, "s") as group, other.reader_group(group.name) as theirs:
+            async with group.reader("a") as reader:
+                await take(reader, 20)
+            made: list[Checkpoint] = []
+
+            async def meanwhile(core: ClientCore, new: ReaderGroupConfig) -> ReaderGroupStateInit:
+                found = await initial_state(core, new)
+                if not made:
+                    made.append(await theirs.checkpoint("late"))
+                return found
+
+            monkeypatch.setattr(reader_group, "initial_state", meanwhile)
+            starts = (await group.reset()).starts
+            assert starts == {cut.stream: cut for cut in made[0].cuts}
+            assert starts == {config.resolve("s"): await client.tail("s")}
 
 
 async def test_groups_begin_and_end_at_positions_of_their_stream(config: PravegaConfig) -> None:
