@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from random import Random
 from zlib import crc32
@@ -12,6 +13,7 @@ from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing.memory.controller import Answer, Controller
 from pravega_wire.testing.memory.peers import CallPeer, StorePeer
 from pravega_wire.testing.memory.store import Segment, SegmentStore
+from pravega_wire.testing.memory.streams import NotFound, Stream
 from pravega_wire.values.naming import segment_name
 from tests.simulation.machine import Events
 from tests.simulation.network import Link, Network
@@ -51,6 +53,37 @@ class _Controller(Controller):
             case _:
                 super().call(path, request, answer, authorization)
 
+    def generation_of(self, scope: str, group: str) -> int:
+        """The generation of a reader group, -1 if there is none."""
+        found = self._group(scope, group)
+        return -1 if found is None else found.generation
+
+    def retain(self, scope: str, stream: str) -> None:
+        """Truncate a stream now as its policy says."""
+        self._apply_retention(self.stream(scope, stream))
+
+    def stream(self, scope: str, stream: str) -> Stream:
+        """What there is to know about a stream."""
+        found = self._known(scope, stream)
+        assert found is not None
+        return found
+
+    def _truncate(self, stream: Stream, cut: dict[int, int]) -> bool:
+        before = []
+        with suppress(LookupError, ValueError, NotFound):
+            for part in stream.between(stream.cut, cut):
+                segment = self._store.segments.get(segment_name(stream.scope, stream.name, part.id))
+                if segment is not None:
+                    end = max(0, cut[part.id] - segment.start) if part.id in cut else len(segment.data)
+                    before.append((part.id, segment.start, bytes(segment.data[:end])))
+        done = super()._truncate(stream, cut)
+        if done:
+            for segment_id, offset, data in before:
+                self.truncated(stream.name, segment_id, offset, data)
+        return done
+
+    truncated: Callable[[str, int, int, bytes], object] = staticmethod(lambda *gone: None)
+    """Called with what is cut away: the stream, the segment, where that began, and its bytes."""
     events: Events
     patience: Callable[[], float]
 

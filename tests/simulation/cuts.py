@@ -11,13 +11,24 @@ import trio
 
 from pravega_wire.errors import DataLossError, InvalidStreamCutError
 from pravega_wire.stream.client import PravegaClient
+from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.types import StreamCut
-from tests.simulation.events import Followers, History, Keys, by_key, limited_to, maybe_scale, stored_events
+from tests.simulation.events import (
+    Archive,
+    Followers,
+    History,
+    Keys,
+    by_key,
+    limited_to,
+    maybe_scale,
+)
 from tests.simulation.machine import Failure
-from tests.simulation.world import Process, World
+from tests.simulation.world import SCOPE, Process, World
 from tests.simulation.writers import STREAM, Writers
 
 _MOST_READS = 10
+_SKIPPING = 4
+"""The way to read that leaves out what was truncated."""
 
 
 class _Recorded(History):
@@ -63,10 +74,12 @@ class Cuts(Writers):
         super().__init__(world)
         self.history: _Recorded = _Recorded()
         self.taken: list[_Taken] = []
-        self.seen: list[tuple[_Taken, _Taken, Keys]] = []
+        # What was read, and whether it may lack what was truncated.
+        self.seen: list[tuple[_Taken, _Taken, Keys, bool]] = []
         self.truncates = self.random.random() < 0.4
         self.truncated: list[_Taken] = []
-        self.followers = Followers(self, STREAM)
+        self.archive = Archive(world.cluster, SCOPE)
+        self.followers = Followers(self, STREAM, archive=self.archive if self.truncates else None)
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -74,8 +87,7 @@ class Cuts(Writers):
                 nursery.start_soon(self.keep_alive, f"writer-{next(self.numbers)}", self.write)
             for _ in range(self.random.randint(1, 2)):
                 nursery.start_soon(self.keep_alive, "reader", self.read)
-            if not self.truncates:
-                nursery.start_soon(self.followers.run)
+            nursery.start_soon(self.followers.run)
             maybe_scale(self, nursery, STREAM)
 
     # --- what readers do ----------------------------------------------------------------------------
@@ -121,9 +133,10 @@ class Cuts(Writers):
             first, second = second, first
         if first.ended > second.began and first is not second:
             return
-        found = await self.between(client, first.cut, second.cut, rng.randrange(4))
+        way = rng.randrange(5 if self.truncates else 4)
+        found = await self.between(client, first.cut, second.cut, way)
         if found is not None:
-            self.seen.append((first, second, found))
+            self.seen.append((first, second, found, way == _SKIPPING))
 
     async def between(
         self, client: PravegaClient, start: StreamCut | str, end: StreamCut | str, way: int = 0
@@ -131,8 +144,9 @@ class Cuts(Writers):
         """Read in one of several ways; None if the data was truncated."""
         found: list[bytes] = []
         try:
-            if way == 0:
-                readers = [client.read_events(STREAM, start, end)]
+            if way in (0, _SKIPPING):
+                how: OnTruncated = "skip_to_head" if way == _SKIPPING else "raise"
+                readers = [client.read_events(STREAM, start, end, on_truncated=how)]
             else:
                 most = 4000 if way == 3 else None
                 ranges = await client.segment_ranges(STREAM, start, end, max_range_bytes=most)
@@ -145,29 +159,39 @@ class Cuts(Writers):
                     async for batch in reader:
                         found.extend(bytes(event) for event in batch)
         except DataLossError as error:
-            if not self.truncated:
-                raise Failure(f"nothing was truncated, but a reader was told: {error}") from error
+            if not isinstance(start, StreamCut) or not self.archive.holds(STREAM, start):
+                raise Failure(
+                    f"nothing after {start} was truncated, but a reader was told: {error}"
+                ) from error
             return None
         return by_key(found)
 
     # --- what must hold -------------------------------------------------------------------------------
 
     async def check(self, client: PravegaClient) -> None:
-        everything = await stored_events(client, STREAM)
+        placed = await self.archive.read(client, STREAM)
+        everything = [[event for _, event in each] for _, each in sorted(placed.items())]
         if not self.truncated:
             self.history.check(everything)
-        whole = by_key(event for segment in everything for event in segment)
-        for first, second, found in self.seen:
-            now = await self.between(client, first.cut, second.cut)
-            if now is not None and now != found:
-                raise Failure(
-                    f"between {first.cut} and {second.cut} there were {_size(found)} events, "
-                    f"and now there are {_size(now)}"
-                )
+        gone = self.archive.events
+        whole = by_key(event for segment in everything for event in segment if event not in gone)
+        for first, second, found, skipping in self.seen:
+            known = self.archive.between(STREAM, placed, first.cut, second.cut)
+            if skipping:
+                got = {event for events in found.values() for event in events}
+                known = [event for event in known if event in got or event not in self.archive.events]
+            for now in (
+                by_key(known),
+                None if skipping else await self.between(client, first.cut, second.cut),
+            ):
+                if now is not None and now != found:
+                    raise Failure(
+                        f"between {first.cut} and {second.cut} there were {_size(found)} events, "
+                        f"and now there are {_size(now)}"
+                    )
         for each in self.random.sample(self.taken, min(len(self.taken), 5)):
             await self.check_cut(client, each, whole)
-        if not self.truncates:
-            await self.followers.finish(client)
+        await self.followers.finish(client, placed)
 
     async def check_cut(self, client: PravegaClient, taken: _Taken, whole: Keys) -> None:
         """A tail is after all that was stored before its call, and before what was written after it."""

@@ -10,13 +10,15 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.errors import ScaleConflictError
+from pravega_wire.errors import DataLossError, ScaleConflictError
 from pravega_wire.protocol.group_state import segment_id_of
 from pravega_wire.stream.client import PravegaClient
+from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.positions import EventPointer
-from pravega_wire.values.types import StreamCut
+from pravega_wire.values.types import SEGMENT_READ, StreamCut
+from tests.simulation.cluster import Cluster
 from tests.simulation.machine import Failure
-from tests.simulation.world import Process, Workload, World
+from tests.simulation.world import SCOPE, Process, Workload, World
 
 GRACE = 2.5
 """Seconds by which a call may exceed its limit: what it leaves under a shield has one more second."""
@@ -129,6 +131,81 @@ async def stored_events(client: PravegaClient, stream: str) -> list[list[bytes]]
     return [found[each] for each in sorted(found)]
 
 
+_END = 1 << 62
+"""An offset behind all others."""
+
+Placed = dict[int, list[tuple[int, bytes]]]
+"""Events by the id of their segment, each with its offset."""
+
+
+class Archive:
+    """What is truncated in streams, so that it can be compared although it cannot be read any more.
+
+    :ivar events: all of it.
+    :ivar used: whether anything was truncated, be it an empty segment.
+    """
+
+    def __init__(self, cluster: Cluster, scope: str) -> None:
+        self.events: set[bytes] = set()
+        self.used = False
+        self._placed: defaultdict[str, Placed] = defaultdict(dict)
+        self._controller = cluster.controller
+        self._scope = scope
+        cluster.controller.truncated = self._add
+
+    def _add(self, stream: str, segment: int, offset: int, data: bytes) -> None:
+        self.used = True
+        found = self._placed[stream].setdefault(segment, [])
+        at = 0
+        while at < len(data):
+            end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+            found.append((offset + at, data[at + 8 : end]))
+            self.events.add(data[at + 8 : end])
+            at = end
+
+    async def read(self, client: PravegaClient, stream: str) -> Placed:
+        """Return all events of a stream, with those that were truncated."""
+        found = {segment: list(placed) for segment, placed in self._placed[stream].items()}
+        async with client.read_events(stream) as reader:
+            async for batch in reader:
+                placed = found.setdefault(segment_id_of(batch.segment), [])
+                places = (each.start_offset for each in batch.pointers())
+                placed += zip(places, map(bytes, batch), strict=True)
+        return found
+
+    def lost(self, stream: str, error: DataLossError) -> set[bytes]:
+        """Return what an error says is lost."""
+        if error.segment is None:
+            return set()
+        end = _END if error.start_offset is None else error.start_offset
+        placed = self._placed[stream].get(segment_id_of(error.segment), ())
+        return {event for offset, event in placed if (error.offset or 0) <= offset < end}
+
+    def holds(self, stream: str, start: StreamCut) -> bool:
+        """Whether something after a cut, or one of its segments, was truncated."""
+        known = self._controller.stream(self._scope, stream)
+        return bool(known.cut) and not known.is_at_or_after(start.positions, known.cut)
+
+    def between(
+        self, stream: str, placed: Placed, start: StreamCut | None, end: StreamCut | None
+    ) -> list[bytes]:
+        """Return those between two cuts; None is the beginning, or the end."""
+        low, high = (
+            {segment: _END if at == SEGMENT_READ else at for segment, at in each.positions.items()}
+            if each is not None
+            else {}
+            for each in (start, end)
+        )
+        return [
+            event
+            for segment in sorted(
+                each.id for each in self._controller.stream(self._scope, stream).between(low, high)
+            )
+            for offset, event in placed.get(segment, ())
+            if low.get(segment, 0) <= offset < high.get(segment, _END)
+        ]
+
+
 def by_key(events: Iterable[bytes]) -> Keys:
     """Sort events of the form ``writer|key|number`` by writer and key, each in the order it has here.
 
@@ -145,18 +222,25 @@ class Followers:
     """Processes that follow a stream one after the other; each goes on after the last one's events.
 
     :param seen: called with each event when it is read.
+    :param archive: what is truncated; default: nothing may be.
     :ivar events: what they have read, in order.
     :ivar places: what was found at each place.
     """
 
     def __init__(
-        self, workload: Workload, stream: str, seen: Callable[[bytes], None] = lambda event: None
+        self,
+        workload: Workload,
+        stream: str,
+        seen: Callable[[bytes], None] = lambda event: None,
+        archive: Archive | None = None,
     ) -> None:
         self.events: list[bytes] = []
         self.places: dict[EventPointer, bytes] = {}
         self._workload = workload
         self._stream = stream
         self._seen = seen
+        self._truncates = archive is not None
+        self._archive = archive or Archive(workload.world.cluster, SCOPE)
         self._rest: StreamCut | str = "earliest"
 
     async def run(self) -> None:
@@ -168,31 +252,52 @@ class Followers:
         async with process.client() as client:
             while not world.quiet:
                 with world.bearing():
-                    async with client.follow_events(self._stream, self._rest) as reader:
+                    how: OnTruncated = "raise"
+                    if self._truncates and process.random.random() < 0.5:
+                        how = "skip_to_head"
+                    async with client.follow_events(self._stream, self._rest, on_truncated=how) as reader:
                         while not world.quiet:
-                            event = await reader.read_event(timeout=world.seconds * 0.02)
+                            try:
+                                event = await reader.read_event(timeout=world.seconds * 0.02)
+                            except DataLossError as error:
+                                self._check_loss(error, how)
+                                continue
                             if event is not None and not process.dead:
                                 self.places[event.pointer] = bytes(event.value)
                                 self.events.append(bytes(event.value))
                                 self._rest = reader.cut
                                 self._seen(bytes(event.value))
 
-    async def finish(self, client: PravegaClient) -> list[bytes]:
+    def _check_loss(self, error: DataLossError, how: OnTruncated) -> None:
+        """What is reported as lost was truncated, and was not returned before."""
+        if not self._archive.used or how != "raise":
+            raise Failure(f"a follower has lost data: {error}") from error
+        lost = self._archive.lost(self._stream, error)
+        if known := lost.intersection(self.events):
+            raise Failure(
+                f"a follower was given {_shown(known)} before it was told that it is lost"
+            ) from error
+
+    async def finish(self, client: PravegaClient, placed: Placed | None = None) -> list[bytes]:
         """Read the rest, compare with what is stored, and return that.
 
+        :param placed: what is stored, if that is known.
         :raises Failure: an event was missed, read twice, or read in another order of its key; or there is
             another one at its place now.
         """
-        async for batch in client.read_events(self._stream, self._rest):
+        async for batch in client.read_events(
+            self._stream, self._rest, on_truncated="skip_to_head" if self._truncates else "raise"
+        ):
             self.events.extend(bytes(event) for event in batch)
-        stored: list[bytes] = []
-        async for batch in client.read_events(self._stream):
-            for place, event in zip(batch.pointers(), batch, strict=True):
-                before = self.places.get(place, event)
-                if before != event:
-                    raise Failure(f"{place}: followers found {_shown([before])}, and now {_shown([event])}")
-                stored.append(bytes(event))
-        if by_key(self.events) != by_key(stored):
+        placed = await self._archive.read(client, self._stream) if placed is None else placed
+        now = {(segment, at): event for segment, each in placed.items() for at, event in each}
+        for place, before in self.places.items():
+            found = now.get((segment_id_of(place.segment), place.start_offset), b"nothing")
+            if before != found:
+                raise Failure(f"{place}: followers found {_shown([before])}, and now {_shown([found])}")
+        stored = [event for _, each in sorted(placed.items()) for _, event in each]
+        gone = self._archive.events.difference(self.events)
+        if by_key(self.events) != by_key(event for event in stored if event not in gone):
             raise Failure(f"followers got {len(self.events)} events, and {len(stored)} are stored")
         return stored
 

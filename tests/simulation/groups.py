@@ -1,11 +1,13 @@
-"""Reader groups: readers that come, leave and die, checkpoints, and streams that scale meanwhile."""
+"""Reader groups: readers that come, leave and die, checkpoints, resets, and streams that scale meanwhile."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from random import Random
 from typing import ClassVar
 
 import trio
@@ -13,14 +15,20 @@ import trio
 from pravega_wire.errors import (
     CheckpointError,
     CheckpointTimeoutError,
+    DataLossError,
+    InvalidStreamCutError,
     ReaderGroupError,
+    ReinitializationRequiredError,
 )
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.reader_group import ReaderGroup
-from pravega_wire.values.groups import ReaderGroupConfig
+from pravega_wire.values.cuts import OnTruncated
+from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
+from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.values.positions import Checkpoint, Position
-from tests.simulation.events import History, maybe_scale, stored_events
+from pravega_wire.values.types import ScopedStream, StreamCut
+from tests.simulation.events import Archive, History, Placed, by_key, limited_to, maybe_scale
 from tests.simulation.machine import Failure
 from tests.simulation.world import SCOPE, Process, Workload, World
 
@@ -29,6 +37,26 @@ _PATIENCE = 900.0
 """Simulated seconds in which a group must have read everything once all is well."""
 _END = 3600.0
 """The same for its end; each epoch may take some rounds, and a round up to six minutes."""
+_STALE = 150.0
+"""Seconds in which the answer to a fetch may be under way, longer than the longest call."""
+_MOST_RESETS = 6
+
+
+@dataclass(eq=False)
+class Generation:
+    """The group from one reset to the next.
+
+    :ivar starts: where it begins in each stream; None for the head.
+    :ivar delivered: what its readers were given.
+    :ivar again: how often each event was given back by a reader that failed on it.
+    :ivar cuts: cuts of the group: what was delivered when they were asked for, or None if that may lie after
+        them; what was delivered when they were known; and the cuts.
+    """
+
+    starts: Mapping[ScopedStream, StreamCut | None]
+    delivered: list[bytes] = field(default_factory=list)
+    again: Counter[bytes] = field(default_factory=Counter)
+    cuts: list[tuple[int | None, int, tuple[StreamCut, ...]]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -36,6 +64,7 @@ class Life:
     """One reader, from joining to leaving.
 
     :ivar joining: when it began to join; :ivar joined: when it had, or None.
+    :ivar generation: that in which it joined; :ivar told: whether it was told that this is over.
     :ivar leaving: when it began to leave, or None; from then on others may see that it has left.
     :ivar ended: when nothing more came from it, or None.
     :ivar left: whether it left by itself.
@@ -46,6 +75,9 @@ class Life:
     name: str
     joining: float
     joined: float | None = None
+    on_truncated: OnTruncated = "raise"
+    generation: int = -1
+    told: bool = False
     leaving: float | None = None
     ended: float | None = None
     left: bool = False
@@ -68,12 +100,27 @@ class Groups(Workload):
         self.streams = STREAMS[: self.random.randint(1, 2)]
         self.histories = {each: History() for each in self.streams}
         self.lives: list[Life] = []
-        self.delivered: list[bytes] = []
-        # How often each event was given back by a reader that failed on it.
-        self.again: Counter[bytes] = Counter()
+        self.generations: dict[int, Generation] = {}
         self.offline: list[Life] = []
-        self.checkpoints: list[tuple[str, float, float, Checkpoint]] = []
+        self.checkpoints: list[tuple[str, int, float, float, Checkpoint]] = []
         self.written = trio.Event()
+        # How many others change the group or its streams.
+        self.disturbers = 0
+        # Their own source of chance, so that they change nothing where there are none.
+        others = Random(f"{world.settings.seed} {world.settings.workload} resets")
+        self.resetting = others.random() < 0.3
+        self.resets = others.randint(1, _MOST_RESETS)
+        self.archive = Archive(world.cluster, SCOPE)
+        self.all: dict[str, Placed] = {}
+        self.ended = False
+        others = Random(f"{world.settings.seed} {world.settings.workload} truncations")
+        # Who truncates the streams: nobody, a process at any cut, or their policy, but for what is unread.
+        self.truncates = others.random() < 0.2
+        self.retention = RetentionType.NONE
+        if not self.truncates and others.random() < 0.25:
+            self.retention = others.choice([*RetentionType][1:])
+        # The newest generation that a reset has returned, and when.
+        self.reset_to, self.reset_at = 0, 0.0
         # What is stored and was not delivered so far; None before all is stored.
         self.missing: set[bytes] | None = None
         self.deadline = float("inf")
@@ -81,13 +128,15 @@ class Groups(Workload):
     async def prepare(self, client: PravegaClient) -> None:
         # Their segments have the same ids.
         segments = self.random.randint(1, 4)
+        policy = None if self.retention is RetentionType.NONE else RetentionPolicy.by_size(1)
         for stream in self.streams:
-            await client.create_stream(stream, segments)
+            await client.create_stream(stream, StreamConfiguration(ScalingPolicy.fixed(segments), policy))
         # Rounds are rarer in long runs, as calls are.
-        every = self.random.choice((1.0, 3.0, 10.0)) * max(1.0, self.world.seconds / 200)
+        self.every = self.random.choice((1.0, 3.0, 10.0)) * max(1.0, self.world.seconds / 200)
+        streams = [f"{SCOPE}/{each}" for each in self.streams]
         await client.create_reader_group(
             GROUP,
-            ReaderGroupConfig.of([f"{SCOPE}/{each}" for each in self.streams], group_refresh_interval=every),
+            ReaderGroupConfig.of(streams, group_refresh_interval=self.every, retention=self.retention),
         )
 
     async def work(self) -> None:
@@ -100,6 +149,17 @@ class Groups(Workload):
                 nursery.start_soon(self.keep_reading)
             for stream in self.streams:
                 maybe_scale(self, nursery, stream, name=f"admin-scaler-{stream}")
+            if self.resetting:
+                nursery.start_soon(self.disturb, "resetter", self.change)
+            if self.truncates:
+                nursery.start_soon(self.disturb, "truncater", self.truncate)
+            elif self.retention is not RetentionType.NONE:
+                nursery.start_soon(self.retain)
+
+    async def disturb(self, name: str, main: Callable[[Process], Awaitable[None]]) -> None:
+        self.disturbers += 1
+        await self.keep_alive(name, main)
+        self.disturbers -= 1
 
     # --- writing
 
@@ -150,7 +210,10 @@ class Groups(Workload):
             for _ in range(rng.randint(1, 5)):
                 if self.complete:
                     return
-                life = Life(f"reader-{next(self.numbers)}", trio.current_time())
+                number = next(self.numbers)
+                life = Life(f"reader-{number}", trio.current_time())
+                if self.truncates and number % 2:
+                    life.on_truncated = "skip_to_head"
                 self.lives.append(life)
                 try:
                     with self.world.bearing(), suppress(_Leave):
@@ -169,31 +232,57 @@ class Groups(Workload):
             life.marks[name] = len(life.events)
 
         async with client.reader_group(GROUP) as group:
-            async with group.reader(life.name, initial_delay=delay, on_checkpoint=reached) as reader:
+            async with group.reader(
+                life.name, initial_delay=delay, on_truncated=life.on_truncated, on_checkpoint=reached
+            ) as reader:
                 life.joined = trio.current_time()
+                generation = self.generation_of(group, life)
                 try:
                     for _ in range(rng.choice((3, 30, 300))):
                         if self.complete:
                             break
-                        await process.attempt(partial(self.one_event, process, reader, life))
+                        await process.attempt(partial(self.one_event, process, group, reader, life))
                     if rng.random() < 0.2:
                         raise _Leave
                 except BaseException:
                     # The last event is given back, unless nobody is told of this.
-                    self.again.update(life.events[-1:])
+                    generation.again.update(life.events[-1:])
                     raise
                 finally:
                     life.leaving = trio.current_time()
             life.left = True
 
-    async def one_event(self, process: Process, reader: EventReader[bytes], life: Life) -> None:
+    def generation_of(self, group: ReaderGroup, life: Life | None = None) -> Generation:
+        """Return the present generation, as far as a group object knows."""
+        number, starts = group.config.generation, group.config.starts
+        found = self.generations.setdefault(number, Generation(starts))
+        if found.starts != starts:
+            raise Failure(f"generation {number} begins at {found.starts} and at {starts}")
+        if life is not None:
+            life.generation = number
+        return found
+
+    async def one_event(
+        self, process: Process, group: ReaderGroup, reader: EventReader[bytes], life: Life
+    ) -> None:
         patience = process.random.choice((0.05, 0.5, 3.0)) * max(1.0, self.world.seconds / 100)
-        event = await reader.read_event(timeout=patience)
+        try:
+            event = await reader.read_event(timeout=patience)
+        except ReinitializationRequiredError:
+            life.told = True
+            raise _Leave from None
+        except DataLossError as error:
+            if not self.truncates or not self.archive.used or life.on_truncated == "skip_to_head":
+                raise Failure(f"{life.name} has lost data: {error}") from error
+            return
         if event is not None:
             value = bytes(event.value)
-            self.delivered.append(value)
+            late = trio.current_time() > self.reset_at + self.every + _STALE
+            if (late and life.generation < self.reset_to) or life.generation < group.config.generation:
+                raise Failure(f"{life.name} has not noticed a reset, and was given {value[:40]!r}")
+            self.generations[life.generation].delivered.append(value)
             life.events.append(value)
-            if self.missing is not None and value in self.missing:
+            if self.missing and value in self.missing and life.generation == max(self.generations):
                 self.missing.discard(value)
                 # Each epoch of the stream may take some rounds of the group, which are rare in long runs.
                 self.deadline = trio.current_time() + _PATIENCE
@@ -213,9 +302,9 @@ class Groups(Workload):
                             await self.take_offline(group)
                             if rng.random() < 0.1:
                                 await self.checkpoint(process, group)
-                            if world.quiet and self.written.is_set() and self.missing is None:
-                                self.missing = {*await self.stored(client)}.difference(self.delivered)
-                                self.deadline = trio.current_time() + _PATIENCE
+                            done = world.quiet and self.written.is_set() and not self.disturbers
+                            if done and self.missing is None:
+                                await self.find_missing(client, group)
 
     async def take_offline(self, group: ReaderGroup) -> None:
         while self.offline:
@@ -224,43 +313,224 @@ class Groups(Workload):
                 await group.reader_offline(life.name, life.position)
             self.offline.pop(0)
 
+    async def find_missing(self, client: PravegaClient, group: ReaderGroup) -> None:
+        """Find what has to be delivered, once the last reset is over."""
+        if self.resetting or self.truncates:
+            began = trio.current_time()
+            # What is under way arrives, and readers finish what a resetter has begun before its death.
+            while True:
+                await trio.sleep(10.0)
+                await group.refresh()
+                if group.config.generation == self.world.cluster.controller.generation_of(SCOPE, GROUP):
+                    break
+                if trio.current_time() > began + _PATIENCE:
+                    raise Failure("nobody finishes a reset")
+        newest = self.generation_of(group)
+        wanted = await self.stored(client, newest.starts)
+        self.missing = {*wanted}.difference(newest.delivered)
+        if self.truncates:
+            self.missing -= self.archive.events
+        self.deadline = trio.current_time() + _PATIENCE
+
     async def checkpoint(self, process: Process, group: ReaderGroup) -> None:
         name = f"c{next(self.numbers)}"
-        began = trio.current_time()
+        began, generation = trio.current_time(), group.config.generation
         with suppress(CheckpointTimeoutError, CheckpointError):
             made = await group.checkpoint(name, timeout=process.random.choice((1.0, 30.0)))
-            self.checkpoints.append((name, began, trio.current_time(), made))
+            if group.config.generation == generation:
+                self.generation_of(group)
+                self.checkpoints.append((name, generation, began, trio.current_time(), made))
+                if self.retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
+                    await group.update_retention_stream_cut(made.cuts)
+
+    async def truncate(self, process: Process) -> None:
+        """Truncate the streams now and then, wherever the group is."""
+        world, rng = self.world, process.random
+        cuts: list[StreamCut] = []
+        async with process.client() as client:
+            while not world.quiet:
+                with trio.move_on_after(world.seconds * rng.choice((0.01, 0.1)) * rng.random()):
+                    await world.over.wait()
+                if world.quiet:
+                    return
+                # An older cut may lie before an earlier truncation.
+                with world.bearing(), suppress(InvalidStreamCutError):
+                    cuts.append(await client.tail(rng.choice(self.streams)))
+                    cut = cuts[-1 - min(int(rng.expovariate(0.5)), len(cuts) - 1)]
+                    await process.attempt(partial(client.truncate_stream, cut.stream, cut))
+
+    async def retain(self) -> None:
+        """Let the policies truncate the streams, more often than a controller does."""
+        while not self.world.quiet:
+            await trio.sleep(self.world.seconds * 0.05 * self.random.random())
+            for stream in self.streams:
+                self.world.cluster.controller.retain(SCOPE, stream)
+
+    async def change(self, process: Process) -> None:
+        """Reset the group now and then, ask where it is, and leave checkpoints behind."""
+        world, rng = self.world, process.random
+        async with process.client() as client:
+            while not world.quiet:
+                with trio.move_on_after(world.seconds * rng.choice((0.01, 0.05, 0.2)) * rng.random()):
+                    await world.over.wait()
+                if world.quiet:
+                    return
+                with world.bearing(), suppress(CheckpointError, CheckpointTimeoutError):
+                    async with client.reader_group(GROUP) as group:
+                        for _ in range(rng.randint(1, 3)):
+                            if rng.random() < 0.4 and self.resets:
+                                self.resets -= 1
+                                # Others have to finish it.
+                                steps = rng.choice((20, 60, 200, 10_000))
+                                reset = partial(self.reset, process, client, group)
+                                await world.interruptions.call(rng.randint(1, steps), reset)
+                            else:
+                                await process.attempt(partial(self.ask, process, group))
+
+    def limit(self, process: Process) -> float:
+        """Seconds that a call may take: each part of the group's state that arrives begins them again."""
+        return 2 * process.operation_timeout
+
+    async def reset(self, process: Process, client: PravegaClient, group: ReaderGroup) -> None:
+        rng = process.random
+        to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+        # What was released stays released, and may be gone.
+        anywhere = self.retention is RetentionType.NONE
+        match rng.randrange(5):
+            case 0 if self.checkpoints and anywhere:
+                to = rng.choice(self.checkpoints)[-1]
+            case 1:
+                fewest = 1 if anywhere else len(self.streams)
+                some = rng.sample(self.streams, rng.randint(fewest, len(self.streams)))
+                to = [await client.tail(each) for each in some]
+            case 2:
+                to = (await group.stream_cuts()).values()
+            case 3 if anywhere:
+                to = replace(group.config, starts=dict.fromkeys(group.config.starts))
+        before = group.config.generation
+        async with limited_to(process, "a reset", self.limit(process)):
+            config = await group.reset(to)
+        if config.generation <= before:
+            raise Failure(f"a reset in generation {before} has ended in generation {config.generation}")
+        self.reset_to, self.reset_at = max(self.reset_to, config.generation), trio.current_time()
+
+    async def ask(self, process: Process, group: ReaderGroup) -> None:
+        """Ask where the group is, in one of several ways."""
+        rng = process.random
+        await group.refresh()
+        generation, number = self.generation_of(group), group.config.generation
+        before: int | None = len(generation.delivered)
+        kind = rng.randrange(6)
+        found: Mapping[ScopedStream, StreamCut] = {}
+        match kind:
+            case 0:
+                found = await group.generate_stream_cuts(timeout=rng.choice((1.0, 30.0)))
+            case 1:
+                before, found = None, await group.stream_cuts()
+            case 2:
+                before, found = None, await group.last_checkpoint() or {}
+            case 3:
+                async with limited_to(process, "counting unread bytes", self.limit(process)):
+                    await group.unread_bytes()
+            case 4:
+                async with limited_to(process, "cancelling checkpoints", self.limit(process)):
+                    await group.cancel_outstanding_checkpoints()
+            case _:
+                # If this process is killed meanwhile, it is outstanding until the readers reach it.
+                await self.checkpoint(process, group)
+        if found and group.config.generation == number:
+            generation.cuts.append((before, len(generation.delivered), tuple(found.values())))
 
     # --- checking
 
-    async def stored(self, client: PravegaClient) -> list[bytes]:
-        """All events that are stored."""
+    async def stored(
+        self, client: PravegaClient, starts: Mapping[ScopedStream, StreamCut | None] | None = None
+    ) -> list[bytes]:
+        """All events that are stored, or were when they were truncated, from some cuts on."""
         found = []
         for stream, history in self.histories.items():
-            segments = await stored_events(client, stream)
-            history.check(segments)
-            found += [event for segment in segments for event in segment]
+            placed = await self.placed(client, stream)
+            history.check([[event for _, event in each] for _, each in sorted(placed.items())])
+            start = None if starts is None else starts[ScopedStream(SCOPE, stream)]
+            found += self.archive.between(stream, placed, start, None)
         return found
+
+    async def placed(self, client: PravegaClient, stream: str) -> Placed:
+        """All events of a stream, read once after its end."""
+        if stream not in self.all:
+            found = await self.archive.read(client, stream)
+            if not self.ended:
+                return found
+            self.all[stream] = found
+        return self.all[stream]
 
     async def check(self, client: PravegaClient) -> None:
         await self.end(client)
-        wanted = await self.stored(client)
-        times = Counter(self.delivered)
+        self.ended = True
+        newest = max(self.generations)
+        for number, generation in self.generations.items():
+            self.check_generation(generation, await self.stored(client, generation.starts), number == newest)
+            for before, after, cuts in generation.cuts:
+                await self.check_cuts(client, generation, before, after, cuts)
+        early = [life.name for life in self.lives if life.told and life.generation == newest]
+        if early:
+            raise Failure(f"{early} had to begin anew, and there was no reset")
+        for made in self.checkpoints:
+            await self.check_checkpoint(client, *made)
+
+    def check_generation(self, generation: Generation, wanted: list[bytes], last: bool) -> None:
+        """Compare what was delivered between two resets with what is stored from its start on."""
+        times = Counter(generation.delivered)
+        if self.truncates:
+            wanted = [event for event in wanted if times[event] or event not in self.archive.events]
         missing = [event for event in wanted if not times[event]]
-        if missing:
+        if missing and last:
             raise Failure(f"never delivered: {missing[:5]} and {len(missing)} in all")
-        doubled = [event for event, number in times.items() if number > 1 + self.again[event]]
+        unwanted = times.keys() - {*wanted}
+        if unwanted:
+            raise Failure(f"delivered from before the start: {sorted(unwanted)[:5]}")
+        doubled = [event for event, number in times.items() if number > 1 + generation.again[event]]
         if doubled:
             raise Failure(f"delivered twice: {doubled[:5]} and {len(doubled)} in all")
-        last: dict[tuple[bytes, ...], int] = {}
-        for event in self.delivered:
-            *key, number, _ = event.split(b"|")
-            before = last.get(tuple(key), -1)
-            if int(number) < before + (event not in self.again):
+        last_of: dict[tuple[bytes, ...], int] = {}
+        for event in generation.delivered:
+            *key, position, _ = event.split(b"|")
+            before = last_of.get(tuple(key), -1)
+            if int(position) < before + (event not in generation.again):
                 raise Failure(f"{event!r} was delivered after number {before} of its key")
-            last[tuple(key)] = max(before, int(number))
-        for name, began, ended, made in self.checkpoints:
-            await self.check_checkpoint(client, name, began, ended, made)
+            last_of[tuple(key)] = max(before, int(position))
+        stored = by_key(wanted)
+        for name, events in by_key(dict.fromkeys(generation.delivered)).items():
+            if events != stored[name][: len(events)]:
+                raise Failure(f"events of {name!r} were left out: {len(events)} were delivered")
+
+    async def check_cuts(
+        self,
+        client: PravegaClient,
+        generation: Generation,
+        before: int | None,
+        after: int,
+        cuts: tuple[StreamCut, ...],
+    ) -> None:
+        """Before a group's cuts lies what was delivered by then, and all that was when they were begun."""
+        found = await self.between(client, generation, cuts)
+        early = found.difference(generation.delivered[:after], self.archive.events if self.truncates else ())
+        if early:
+            raise Failure(f"{len(early)} events lie before the group's cut, and were not delivered by then")
+        if before is not None:
+            late = {*generation.delivered[:before]} - found - generation.again.keys()
+            if late:
+                raise Failure(f"{len(late)} events lie after the group's cut, and were delivered before it")
+
+    async def between(
+        self, client: PravegaClient, generation: Generation, cuts: Iterable[StreamCut]
+    ) -> set[bytes]:
+        """Return what lies between the start of a generation and some cuts."""
+        found: set[bytes] = set()
+        for cut in cuts:
+            placed = await self.placed(client, cut.stream.name)
+            found.update(self.archive.between(cut.stream.name, placed, generation.starts[cut.stream], cut))
+        return found
 
     async def end(self, client: PravegaClient) -> None:
         """Seal the streams: now the group ends."""
@@ -269,18 +539,22 @@ class Groups(Workload):
         async with client.reader_group(GROUP) as group:
             await self.take_offline(group)
             with trio.move_on_after(_END) as scope:
-                async with group.reader("last") as reader:
+                async with group.reader("last", on_truncated="skip_to_head") as reader:
+                    newest = self.generation_of(group)
                     async for event in reader:
-                        self.delivered.append(bytes(event.value))
+                        newest.delivered.append(bytes(event.value))
             if scope.cancelled_caught:
                 raise Failure(f"all streams are sealed, and the group has not ended after {_END:g} s")
 
     async def check_checkpoint(
-        self, client: PravegaClient, name: str, began: float, ended: float, made: Checkpoint
+        self, client: PravegaClient, name: str, number: int, began: float, ended: float, made: Checkpoint
     ) -> None:
         """What was delivered before a checkpoint is what lies before its cut."""
+        generation = self.generations[number]
         before: set[bytes] = set()
         for life in self.lives:
+            if life.joined is not None and life.generation != number:
+                continue
             if name in life.marks:
                 before.update(life.events[: life.marks[name]])
             elif life.joined is not None and life.joined < began:
@@ -290,12 +564,10 @@ class Groups(Workload):
             elif life.events and life.joining < ended and (life.ended is None or life.ended <= ended):
                 # It joined while the checkpoint was begun, and was gone before its end: either is right.
                 return
-        found: set[bytes] = set()
-        for cut in made.cuts:
-            async with client.read_events(cut.stream, "earliest", cut) as reader:
-                async for batch in reader:
-                    found.update(bytes(event) for event in batch)
-        wrong = (found ^ before) - self.again.keys()
+        found = await self.between(client, generation, made.cuts)
+        wrong = (found ^ before) - generation.again.keys()
+        if self.truncates:
+            wrong -= self.archive.events - before
         if wrong:
             raise Failure(
                 f"checkpoint {name}: {len(found - before)} events are before its cut and were not delivered "

@@ -13,7 +13,7 @@ from uuid import UUID
 import trio
 
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.errors import FencedError, PravegaError, TableKeyBadVersionError
+from pravega_wire.errors import DataLossError, FencedError, PravegaError, TableKeyBadVersionError
 from pravega_wire.ingest import engine
 from pravega_wire.ingest import state as ingest_state
 from pravega_wire.ingest.recovery import Action, decide
@@ -21,12 +21,14 @@ from pravega_wire.ingest.state import IngestRecord, Phase
 from pravega_wire.protocol import append
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import Appends
+from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import GroupState
 from pravega_wire.segment import table
+from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.table import Change, Next, Progress, TableSegment
-from pravega_wire.stream import batch, routing, transaction
+from pravega_wire.stream import batch, reader_group, routing, transaction
 from pravega_wire.stream.byte_stream import ByteStreamReader
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.follow import StreamFollower
@@ -215,7 +217,7 @@ def _beside() -> Iterator[None]:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-@tooth("event of a cancelled call", ("groups",), seeds=first(1))
+@tooth("event of a cancelled call", ("groups",), seeds=first(0))
 def _cancelled_read() -> Iterator[None]:
     """A call that is cancelled has taken an event already."""
     real = EventReader.read_event
@@ -229,7 +231,7 @@ def _cancelled_read() -> Iterator[None]:
         yield
 
 
-@tooth("successor too early", ("groups",), seeds=first(2))
+@tooth("successor too early", ("groups",), seeds=first(1))
 def _too_early() -> Iterator[None]:
     """A segment is read before all that come before it."""
     real = GroupState._complete
@@ -248,7 +250,7 @@ def _too_early() -> Iterator[None]:
         yield
 
 
-@tooth("position of the dead", ("groups",), seeds=first(8))
+@tooth("position of the dead", ("groups",), seeds=first(3))
 def _position_of_the_dead() -> Iterator[None]:
     """What a dead reader has read is read again, though its position is known."""
     real = ReaderGroup.reader_offline
@@ -264,6 +266,51 @@ def _position_of_the_dead() -> Iterator[None]:
 def _ids_of_all_streams() -> Iterator[None]:
     """A completed segment counts for what the segments of other streams wait for."""
     with patch.object(GroupState, "completion", lambda self, update: update):
+        yield
+
+
+@tooth("reset not noticed", ("groups",), seeds=first(0))
+def _reset_not_noticed() -> Iterator[None]:
+    """A reader goes on although it is no longer in the group."""
+    real = GroupMember._take
+
+    def take(self: GroupMember, state: GroupState) -> None:
+        if self._is_in(state):
+            real(self, state)
+
+    with patch.object(GroupMember, "_take", take):
+        yield
+
+
+@tooth("start not held", ("groups",), seeds=first(5))
+def _start_not_held() -> Iterator[None]:
+    """A group that subscribes to its streams does not tell their controller where it begins."""
+
+    async def hold(*arguments: Any) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with patch.object(reader_group, "hold", hold):
+        yield
+
+
+@tooth("deleted segment asked no more", ("groups", "cuts"), seeds=())
+def _deleted_segment_asked_no_more() -> Iterator[None]:
+    """What may be stored in a segment that was deleted is written again."""
+    with patch.object(
+        SegmentAppender, "doubt", property(lambda self: None, lambda self, error: None), create=True
+    ):
+        yield
+
+
+@tooth("rest of a truncated segment", ("groups", "cuts"), seeds=())
+def _rest_of_a_truncated_segment() -> Iterator[None]:
+    """Of a segment that was truncated, the rest is left out as well."""
+    real = DataLossError.__init__
+
+    def init(self: DataLossError, *arguments: Any, **names: Any) -> None:
+        real(self, *arguments, **{**names, "start_offset": None})
+
+    with patch.object(DataLossError, "__init__", init):
         yield
 
 

@@ -1046,6 +1046,10 @@ class Controller:
         known = self._known(stream.scope, stream.name)
         if known is not stream or stream.sealed or not stream.config.retentionPolicy.retentionType:
             return
+        self._apply_retention(stream)
+        self._at(self._now() + _RETENTION_EVERY, lambda: self._retain(stream))
+
+    def _apply_retention(self, stream: Stream) -> None:
         now = self._now()
         end = {each.id: self._store.segment(_name(stream, each.id)).length for each in stream.epoch.parts}
         stream.kept_cuts.append((now, self._size_until(stream, end), end))
@@ -1056,7 +1060,6 @@ class Controller:
                 stream.kept_cuts = [
                     each for each in stream.kept_cuts if stream.is_at_or_after(each[2], stream.cut)
                 ]
-        self._at(now + _RETENTION_EVERY, lambda: self._retain(stream))
 
     def _size_until(self, stream: Stream, cut: dict[int, int]) -> int:
         """Return the bytes before a cut, from the very beginning of the stream."""
