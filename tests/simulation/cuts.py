@@ -23,7 +23,7 @@ from tests.simulation.events import (
     maybe_scale,
 )
 from tests.simulation.machine import Failure
-from tests.simulation.world import SCOPE, Process, World
+from tests.simulation.world import LONGEST_STORE_DELAY, SCOPE, Process, World
 from tests.simulation.writers import STREAM, Writers
 
 _MOST_READS = 10
@@ -169,6 +169,8 @@ class Cuts(Writers):
     # --- what must hold -------------------------------------------------------------------------------
 
     async def check(self, client: PravegaClient) -> None:
+        # The stream is read several times: what a store still has of a killed writer must be in all of them.
+        await trio.sleep(LONGEST_STORE_DELAY)
         placed = await self.archive.read(client, STREAM)
         everything = [[event for _, event in each] for _, each in sorted(placed.items())]
         if not self.truncated:

@@ -37,6 +37,8 @@ FAULTS = (
     "crash controller", "misbehave", "kill", "cancel", "skew",
 )  # fmt: skip
 SCOPE = "s"
+LONGEST_STORE_DELAY = 20.0
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ class World:
         rng = self.random
         self.quiet = False
         cluster, network = self.cluster, self.network
-        cluster.store_delay = rng.choice((0.0, 0.01, 0.3, 3.0, 20.0))
+        cluster.store_delay = rng.choice((0.0, 0.01, 0.3, 3.0, LONGEST_STORE_DELAY))
         network.latency = rng.choice((0.0005, 0.005, 0.05))
         network.jitter = network.latency * rng.choice((0.0, 1.0, 4.0))
         network.bandwidth = rng.choice((1e5, 1e7, 1e8))
