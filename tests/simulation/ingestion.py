@@ -28,7 +28,7 @@ from pravega_wire.ingest.state import IngestRecord
 from pravega_wire.stream.client import PravegaClient
 from tests.simulation.events import check_transactions, maybe_scale, stored_events
 from tests.simulation.machine import Failure
-from tests.simulation.world import Process, Workload, World
+from tests.simulation.world import LONGEST_STORE_DELAY, Process, Workload, World
 
 STREAM = "events"
 _MOST_GROWTHS = 12
@@ -117,7 +117,7 @@ class Ingest(Workload):
                 maybe_scale(self, nursery, STREAM, 0.5)
             last = world.process("admin-ingester")
             last.operation_timeout = 120.0
-            await last.run(self.ingest_once)
+            await last.run(self.ingest_rest)
             # What was begun and never recorded ends with its lease.
             await trio.sleep(self.lease + 10.0)
 
@@ -153,9 +153,15 @@ class Ingest(Workload):
                 ):
                     await world.over.wait()
 
-    async def ingest_once(self, process: Process) -> None:
+    async def ingest_rest(self, process: Process) -> None:
         async with process.client() as client:
-            await self.run(process, client)
+            try:
+                await self.run(process, client)
+            except FencedError as error:
+                # A record of a killed ingester was still on its way.
+                self.world.events.note(str(error)[:200])
+                await trio.sleep(LONGEST_STORE_DELAY)
+                await self.run(process, client)
 
     async def run(self, process: Process, client: PravegaClient) -> None:
         observer = partial(self.reached, process)
