@@ -73,7 +73,7 @@ class StreamOffset:
         :param may_be_empty: whether an offset without streams is valid, because all streams may have been
             deleted. With a pattern it always is.
         :raises CorruptedStateError: the offset is damaged, or has a newer version.
-        :raises InvalidArgumentError: the offset has a stream that the query does not read.
+        :raises InvalidArgumentError: the offset has a stream that the query does not read, or none at all.
         """
         if not isinstance(found, dict) or type(found.get("v")) is not int:
             raise _damaged(f"{_shown(found)} is not an offset of the format 'pravega'")
@@ -90,10 +90,14 @@ class StreamOffset:
         if "cuts" not in found:
             raise _damaged("it has no field 'cuts'")
         offset = cls(*(_cuts(found.get(name, {}), name, choice) for name in _FIELDS))
-        if not offset.cuts and choice.pattern is None and not may_be_empty:
-            raise _damaged("it names no stream, so the position of the query is unknown")
         if strange := sorted(offset.begun.keys() - offset.cuts.keys()):
             raise _damaged(f"it has a start for stream {strange[0]}, but not the cut up to which it was read")
+        if not offset.cuts and choice.pattern is None and not may_be_empty:
+            raise InvalidArgumentError(
+                f"the query's checkpoint has no position in {choice}: the streams of the query were deleted, "
+                "and it continued without them because of fail_on_data_loss=false. Set this option again to "
+                "read what was created since from its head, or set another checkpointLocation for the query"
+            )
         return offset
 
 

@@ -123,10 +123,9 @@ NO_POSITION = StreamCut(ScopedStream("a", "b"), {}).to_text()
         ({"v": -3, "cuts": {"a/b": CUT}}, "no version -3"),
         ({"v": 1, "Cuts": {"a/b": CUT}}, "an unknown field 'Cuts'"),
         ({"v": 1, "cuts": {"a/b": CUT}, "backlog_bytes": 5}, "an unknown field 'backlog_bytes'"),
-        ({"v": 1, "cuts": {}}, "names no stream"),
         ({"v": 1, "cuts": {"a/b": NO_POSITION}}, "of stream a/b has no position"),
         ({"v": 1, "cuts": {"a/b": CUT}, "ends": {"a/b": NO_POSITION}}, "of stream a/b has no position"),
-        ({"v": 1, "cuts": {}, "from": {"a/b": CUT}}, "names no stream"),
+        ({"v": 1, "cuts": {}, "from": {"a/b": CUT}}, "it has a start for stream a/b, but not"),
     ],
 )
 def test_a_damaged_offset_is_not_a_beginning(offset: dict[str, object], why: str) -> None:
@@ -138,6 +137,10 @@ def test_a_damaged_offset_is_not_a_beginning(offset: dict[str, object], why: str
 def test_an_offset_of_no_stream_where_there_may_be_none() -> None:
     empty = {"v": 1, "cuts": {}}
     assert StreamOffset.parse(empty, StreamChoice(scope="a", pattern=".*")) == StreamOffset({})
-    assert StreamOffset.parse(empty, StreamChoice((ScopedStream("a", "b"),)), may_be_empty=True).cuts == {}
+    named = StreamChoice((ScopedStream("a", "b"),))
+    assert StreamOffset.parse(empty, named, may_be_empty=True).cuts == {}
+    # Not damaged: this is what is stored when all streams were deleted and the query was to continue.
+    with pytest.raises(InvalidArgumentError, match=r"no position in a/b: .*deleted.*fail_on_data_loss=false"):
+        StreamOffset.parse(empty, named)
     with pytest.raises(CorruptedStateError, match="it has a start for stream a/b, but not"):
         StreamOffset.parse({**empty, "from": {"a/b": CUT}}, StreamChoice(scope="a", pattern=".*"))
