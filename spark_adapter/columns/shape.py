@@ -74,13 +74,25 @@ class Wrong(ValueError):
 
 
 def date_of(days: int) -> date:
-    """Return the date so many days after 1970-01-01."""
-    return EPOCH.date() + timedelta(days=days)
+    """Return the date so many days after 1970-01-01.
+
+    :raises Wrong: Python has no such date.
+    """
+    try:
+        return EPOCH.date() + timedelta(days=days)
+    except OverflowError:
+        raise Wrong("it is outside the years 1 to 9999") from None
 
 
 def moment_of(micros: int) -> datetime:
-    """Return the time so many microseconds after the epoch."""
-    return EPOCH + timedelta(microseconds=micros)
+    """Return the time so many microseconds after the epoch.
+
+    :raises Wrong: Python has no such time.
+    """
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        raise Wrong("it is outside the years 1 to 9999") from None
 
 
 def json_text(value: Any) -> str:

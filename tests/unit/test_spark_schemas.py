@@ -246,6 +246,20 @@ def test_times_in_json_as_rfc_3339_has_them(text: str, moment: datetime) -> None
     assert one(schema.info, b'{"at":"%s"}' % text.encode()) == {"at": moment}
 
 
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        ("date", pa.scalar(2_932_897, pa.int32()).cast(pa.date32())),
+        ("date-time", pa.scalar(-(2**63), pa.timestamp("us", tz="UTC"))),
+    ],
+)
+def test_times_that_json_cannot_have_are_named(form: str, value: pa.Scalar) -> None:
+    schema = JsonSchema("thing", {"type": "object", "properties": {"at": {"type": "string", "format": form}}})
+    rows = pa.StructArray.from_arrays([pa.array([value], value.type)], ["at"])
+    with pytest.raises(EncodeError, match=r"row 0 .*field at: it is outside the years 1 to 9999"):
+        Encode(SchemaPlan(schema.info), "thing")(rows)
+
+
 # --- Protobuf -------------------------------------------------------------------------------------
 
 
