@@ -59,10 +59,12 @@ class Ack(Promise):
             await ack
     """
 
-    __slots__ = ("_event", "_thread")
+    __slots__ = ("_event", "_hurry", "_thread")
 
-    def __init__(self, pending: int = 1) -> None:
+    def __init__(self, pending: int = 1, hurry: Callable[[], None] | None = None) -> None:
         super().__init__(pending)
+        # Makes a writer send what it would keep until a block is full.
+        self._hurry = hurry
         self._event: trio.Event | None = None
         self._thread = get_ident()
 
@@ -85,6 +87,8 @@ class Ack(Promise):
             check_run(self._thread)
             if self._event is None:
                 self._event = trio.Event()
+            if self._hurry is not None:
+                self._hurry()
             await self._event.wait()
         else:
             await trio.lowlevel.checkpoint()
@@ -124,6 +128,7 @@ class SegmentAppender:
     :param target: the segment.
     :param owner: is notified of what happens.
     :param writer_id: writer id on the segment; by default a random one.
+    :param new_ack: function that makes the acknowledgement of a block.
     :ivar appends: what is appended. Call :meth:`pump` after putting events into it.
     :ivar on_first_send: function that is called with the framed events of each block when it is sent for the
         first time: once for each block, in the order in which they are stored.
@@ -136,9 +141,10 @@ class SegmentAppender:
         owner: AppenderOwner,
         *,
         writer_id: UUID | None = None,
+        new_ack: Callable[[], Ack] = Ack,
     ) -> None:
         self.target = target
-        self.appends = Appends(target.name, writer_id or environment().new_id(), Ack)
+        self.appends = Appends(target.name, writer_id or environment().new_id(), new_ack)
         self._stores = stores
         self._owner = owner
         self._clock = environment().monotonic

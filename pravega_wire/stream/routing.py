@@ -339,6 +339,9 @@ class RoutedWriter(Generic[Value]):
         self._groups = _Groups(self._routes, self._highs, self._position_of)
         self._runs = _Runs(appenders)
 
+    def _new_ack(self) -> Ack:
+        return Ack()
+
     def _start(self, appender: SegmentAppender) -> None:
         self._counts.begin(self._written)
         self._core.nursery.start_soon(appender.run, name=f"appending to {appender.target.name}")
@@ -450,7 +453,7 @@ class RoutedWriter(Generic[Value]):
         if is_arrow(events):
             return await self._write_arrow(events, routing_keys)
         check_lengths(events, routing_keys, self._name)
-        ack = Ack()
+        ack = self._new_ack()
         try:
             # Payloads: with a serializer, ValueWriter has made them.
             for chunk in _chunks(events, routing_keys, self._name):
@@ -478,7 +481,7 @@ class RoutedWriter(Generic[Value]):
         if not one_key:
             check_iterable("routing_keys", routing_keys, self._name)
             keys = key_column(keys, len(events))
-        ack = Ack()
+        ack = self._new_ack()
         first = 0
         try:
             for row in large_rows(events, MAX_EVENT_BYTES):

@@ -12,7 +12,7 @@ import trio
 
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import InvalidArgumentError, UnexpectedReplyError
-from pravega_wire.segment.appender import SegmentAppender
+from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
@@ -72,8 +72,16 @@ class StagingWriter(TransactionWriter):
         self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}
         for appender in self._sent:
             appender.on_first_send = partial(self._count, appender)
-            # Latency does not matter here, because nothing is visible yet. Large blocks cost the least.
+            # Latency does not matter until somebody waits, because nothing is visible yet. Large blocks cost
+            # the least.
             appender.appends.patient = True
+
+    def _new_ack(self) -> Ack:
+        return Ack(hurry=self._force)
+
+    def _force(self) -> None:
+        for appender in self._appenders():
+            appender.force()
 
     def _count(self, appender: SegmentAppender, framed: memoryview) -> None:
         length, crc32 = self._sent[appender]

@@ -96,7 +96,10 @@ class TransactionWriter(RoutedWriter[bytes]):
                     segment.low,
                     segment.high,
                     SegmentAppender(
-                        core.stores, transaction_target(core, stream, segment, suffix), self._owner
+                        core.stores,
+                        transaction_target(core, stream, segment, suffix),
+                        self._owner,
+                        new_ack=self._new_ack,
                     ),
                 )
                 for segment in segments

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import trio
 import trio.testing
@@ -644,6 +645,19 @@ async def test_transactions_meet_a_stream_that_is_being_sealed(config: PravegaCo
                     await begun.wait()
                 await client.seal_stream(stream)
         assert {type(each) for each in errors} == {StreamSealedError}, errors
+
+
+async def test_waiting_for_a_staged_event_sends_it(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        txn = await client.begin_transaction("t")
+        async with client.staging("t", txn.txn_id).writer() as writer:
+            await (await writer.write_event(b"1", "key"))
+            await (await writer.write_events([b"2", b"3"], ["a", "b"]))
+            await (await writer.write_events(pa.array([b"4"], pa.binary())))
+            await (await writer.write_batch([b"5", b"6"], "key"))
+            assert writer.events_acknowledged == 6
+        await txn.abort()
 
 
 @pytest.mark.smoke
