@@ -36,7 +36,7 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_iterable, serialized, to_bytes
+from pravega_wire.stream.routing import Partitioner, batch_of, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_payload, check_serializer, check_type
 from pravega_wire.support.environment import environment
@@ -314,12 +314,13 @@ class RoutedWriterBase(RoutedCounting, _WriterBase):
         await self._finish_writing(self._outstanding_bytes, function, *args)
 
     async def _write_batch(self, events: Iterable[Any], routing_key: str | None = None) -> tuple[AsyncAck]:
-        check_iterable("events", events, str(self._twin.stream))
+        stream = str(self._twin.stream)
         if self._to_bytes is not None:
-            events = serialized(events, None, self._to_bytes, str(self._twin.stream))
+            events = serialized(events, None, self._to_bytes, stream)
+        payloads, _ = batch_of(events, stream)
         key = self._placing.key(routing_key)
         writing = self._outbox.writing(self._twin.write_batch)
-        return (await self._portal.run(writing, list(events), key),)
+        return (await self._portal.run(writing, payloads, key),)
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.__aenter__().__await__()

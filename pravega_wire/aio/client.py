@@ -1196,8 +1196,8 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
         the event loop, for 5 ms at a time, and the events read are written before more are read.
 
         :param events: payloads, or values for the writer's serializer, as any iterable (a generator is read
-            as needed). Without a serializer also an Arrow array of binary or string values, which is written
-            without creating a Python object for each event.
+            as needed, and may use one ``bytearray`` for all events). Without a serializer also an Arrow array
+            of binary or string values, which is written without creating a Python object for each event.
         :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events

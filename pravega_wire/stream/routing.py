@@ -440,8 +440,8 @@ class RoutedWriter(Generic[Value]):
         returned before are written and will be stored, and this call raises the same exception.
 
         :param events: payloads, or values for the writer's serializer, as any iterable (a generator is read
-            as needed). Without a serializer also an Arrow array of binary or string values, which is written
-            without creating a Python object for each event.
+            as needed, and may use one ``bytearray`` for all events). Without a serializer also an Arrow array
+            of binary or string values, which is written without creating a Python object for each event.
         :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
@@ -801,7 +801,7 @@ def _chunks(
     """
     # Reading from a list takes no time.
     at_hand = type(events) in (list, tuple)
-    source = iter(events)
+    source = iter(events) if at_hand else copied(events, writer)
     keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
     count = _FIRST_BULK_EVENTS
     until = environment().monotonic() + YIELD_SECONDS
@@ -956,6 +956,14 @@ def as_bytes(event: object, writer: str) -> bytes:
     )
 
 
+def copied(events: Iterable[object], writer: str) -> Iterator[bytes]:
+    """The same payloads as bytes, made when each is read: an iterable may use one buffer for all of them.
+
+    :param writer: what is written, for messages.
+    """
+    return (each if type(each) is bytes else as_bytes(each, writer) for each in events)
+
+
 def batch_of(events: Iterable[object], stream: str) -> tuple[list[bytes], int]:
     """The payloads of a batch, and its size with headers.
 
@@ -963,7 +971,7 @@ def batch_of(events: Iterable[object], stream: str) -> tuple[list[bytes], int]:
     :raises EventTooLargeError: the batch is over the limit.
     """
     check_iterable("events", events, stream)
-    payloads = [as_bytes(each, stream) for each in events]
+    payloads = list(copied(events, stream))
     size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
     if size > MAX_EVENT_BYTES + HEADER_BYTES:
         raise too_large(size, "a batch", writer=stream)

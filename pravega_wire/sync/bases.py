@@ -39,7 +39,7 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_iterable, serialized, to_bytes
+from pravega_wire.stream.routing import Partitioner, batch_of, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.support.checks import check_payload, check_serializer, check_type
 from pravega_wire.support.environment import environment
@@ -385,12 +385,13 @@ class RoutedWriterBase(RoutedCounting, WriterBase):
         """:param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
         may be stored.
         """
-        check_iterable("events", events, str(self._twin.stream))
+        stream = str(self._twin.stream)
         if self._to_bytes is not None:
-            events = serialized(events, None, self._to_bytes, str(self._twin.stream))
+            events = serialized(events, None, self._to_bytes, stream)
+        payloads, _ = batch_of(events, stream)
         key = self._placing.key(routing_key)
         writing = Named(self._twin.write_batch, self._outbox.writing(self._twin.write_batch))
-        return (self._portal.within(timeout, writing, list(events), key),)
+        return (self._portal.within(timeout, writing, payloads, key),)
 
     def __enter__(self) -> Self:
         self._portal.call(self._twin.__aenter__)

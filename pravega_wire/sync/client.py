@@ -1326,8 +1326,8 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
         event waits at most 20 ms for the next ones. An iterable may use the client itself.
 
         :param events: payloads, or values for the writer's serializer, as any iterable (a generator is read
-            as needed). Without a serializer also an Arrow array of binary or string values, which is written
-            without creating a Python object for each event.
+            as needed, and may use one ``bytearray`` for all events). Without a serializer also an Arrow array
+            of binary or string values, which is written without creating a Python object for each event.
         :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
         :param timeout: seconds for the whole call. If the limit is reached, the events that were queued
             stay queued and may be stored; ``events_written`` of the writer has their number. An iterable

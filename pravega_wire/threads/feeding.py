@@ -17,6 +17,7 @@ from pravega_wire.stream.routing import (
     Partitioner,
     check_lengths,
     checked_partitioner,
+    copied,
     fewer_keys,
     more_keys,
     serialized,
@@ -268,6 +269,8 @@ def to_write(
     if to_bytes is not None:
         events = serialized(events, keys, to_bytes, stream)
     check_lengths(events, keys, stream)
+    if not is_plain(events):
+        events = copied(events, stream)
     write: Callable[..., Awaitable[Ack]] = twin.write_events
     if keys is None or isinstance(keys, str) or not is_arrow(events):
         return write, events, placing.keys(keys)

@@ -120,6 +120,29 @@ def test_writing_and_reading_batches(config: PravegaConfig, run: Callable[[Main]
     run(main)
 
 
+def test_an_iterable_may_use_one_buffer_for_all_events(
+    config: PravegaConfig, run: Callable[[Main], Any]
+) -> None:
+    numbers = [b"%04d" % number for number in range(1000)]
+
+    def source() -> Iterator[Any]:
+        buffer = bytearray(4)
+        for number in numbers:
+            buffer[:] = number
+            yield buffer
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                await writer.write_events(source())
+                await writer.write_events(source(), map(str, range(1000)))
+                await writer.write_batch(source())
+            assert await all_events(client, "s") == 3 * numbers
+
+    run(main)
+
+
 def test_transactions(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
     async def main() -> None:
         async with aio.open_client(config) as client:

@@ -342,6 +342,24 @@ def test_a_source_may_write_to_the_same_writer(config: PravegaConfig) -> None:
         assert sorted(all_events(client, "s")) == [b"%d" % number for number in range(1, 7)]
 
 
+def test_an_iterable_may_use_one_buffer_for_all_events(config: PravegaConfig) -> None:
+    numbers = [b"%04d" % number for number in range(1000)]
+
+    def source() -> Iterator[Any]:
+        buffer = bytearray(4)
+        for number in numbers:
+            buffer[:] = number
+            yield buffer
+
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.event_writer("s") as writer:
+            writer.write_events(source())
+            writer.write_events(source(), map(str, range(1000)))
+            writer.write_batch(source())
+        assert all_events(client, "s") == 3 * numbers
+
+
 def test_what_a_source_gave_before_it_raised_is_stored(config: PravegaConfig) -> None:
     def failing(count: int) -> Iterator[bytes]:
         yield from (b"%d" % number for number in range(count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
@@ -82,6 +83,33 @@ async def test_keys_that_are_not_as_many_as_the_events(
         else:
             async with client.begin_transaction("k") as txn:
                 await refuses(txn, nothing_of_iterators=True)
+
+
+def numbers_in_one_buffer() -> Iterator[Any]:
+    """What a loop over ``readinto`` yields."""
+    buffer = bytearray(4)
+    for number in range(1000):
+        buffer[:] = b"%04d" % number
+        yield buffer
+
+
+@pytest.mark.parametrize("writer_of", ["plain", "resumable", "transaction"])
+async def test_an_iterable_may_use_one_buffer_for_all_events(config: PravegaConfig, writer_of: str) -> None:
+    numbers = [b"%04d" % number for number in range(1000)]
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        if writer_of == "transaction":
+            async with client.begin_transaction("s") as txn:
+                await txn.write_events(numbers_in_one_buffer(), (str(n) for n in range(1000)))
+                await txn.commit()
+                await txn.wait_committed()
+        else:
+            plain = client.event_writer("s")
+            async with plain if writer_of == "plain" else client.resumable_writer("s", uuid4()) as writer:
+                await writer.write_events(numbers_in_one_buffer(), (str(n) for n in range(1000)))
+                await writer.write_batch(numbers_in_one_buffer())
+            numbers *= 2
+        assert [event async for batch in client.read_events("s") for event in batch] == numbers
 
 
 async def test_half_of_a_surrogate_pair_is_a_key_like_others(config: PravegaConfig) -> None:
