@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -594,8 +594,8 @@ class PravegaClient:
     async def scale_stream(
         self,
         stream: StreamName,
-        seal: Sequence[int],
-        new_ranges: Sequence[tuple[float, float]],
+        seal: Iterable[int],
+        new_ranges: Iterable[tuple[float, float]],
     ) -> None:
         """Replace active segments by new ones. Returns when the scale is complete.
 
@@ -612,13 +612,14 @@ class PravegaClient:
         """
         check_several("seal", seal)
         check_several("new_ranges", new_ranges)
+        sealed, ranges = list(seal), list(new_ranges)
         name = self._resolve(stream)
         controller = self._core.controller
-        epoch = await controller.scale(name.scope, name.name, list(seal), list(new_ranges))
+        epoch = await controller.scale(name.scope, name.name, sealed, ranges)
         if epoch is None:
             raise ScaleConflictError(
-                f"stream {name} was not scaled: segments {list(seal)} must be active, the new "
-                f"ranges {list(new_ranges)} must cover exactly the same keys, the scaling policy's "
+                f"stream {name} was not scaled: segments {sealed} must be active, the new "
+                f"ranges {ranges} must cover exactly the same keys, the scaling policy's "
                 "minimum number of segments must be kept, and no other scale may be running",
                 scope=name.scope,
                 stream=name.name,

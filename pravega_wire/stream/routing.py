@@ -993,7 +993,11 @@ def checked_partitioner(partitioner: Partitioner, stream: str) -> Partitioner:
         )
 
     def position_of(key: str) -> float:
-        position = partitioner(key)
+        try:
+            position = partitioner(key)
+        except StopIteration as error:
+            # It must not look like the end of the keys.
+            raise RuntimeError(f"the partitioner of the writer of {stream} raised StopIteration") from error
         try:
             # Every comparison with NaN is false.
             fits = bool(0 <= position < 1)

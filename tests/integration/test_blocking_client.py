@@ -34,6 +34,7 @@ from pravega_wire.errors import (
     ConcurrentUseError,
     InvalidArgumentError,
     PravegaTimeoutError,
+    ScaleConflictError,
     StreamSealedError,
     TransactionAbortedError,
     TransactionError,
@@ -358,6 +359,34 @@ def test_an_iterable_may_use_one_buffer_for_all_events(config: PravegaConfig) ->
             writer.write_events(source(), map(str, range(1000)))
             writer.write_batch(source())
         assert all_events(client, "s") == 3 * numbers
+
+
+def test_segments_to_scale_may_come_from_a_generator_that_uses_the_client(config: PravegaConfig) -> None:
+    with open_client(config) as client:
+        client.create_stream("s", 2)
+
+        def active() -> Iterator[int]:
+            for each in client.active_segments("s"):
+                yield each.segment_id
+
+        client.scale_stream("s", active(), iter([(0.0, 0.5), (0.5, 1.0)]))
+        with pytest.raises(ScaleConflictError, match=r"segments \[7\] must be active"):
+            client.scale_stream("s", iter([7]), iter([(0.0, 1.0)]))
+
+
+def test_a_partitioner_that_raises_stopiteration(config: PravegaConfig) -> None:
+    """It is not taken for the end of the keys."""
+
+    def position(key: str) -> float:
+        raise StopIteration
+
+    with open_client(config) as client:
+        client.create_stream("s", 2)
+        with client.event_writer("s", partitioner=position) as writer:
+            for keys in (["a", "b"], iter(["a", "b"])):
+                with pytest.raises(RuntimeError, match="raised StopIteration"):
+                    writer.write_events([b"1", b"2"], keys)
+            assert writer.events_written == 0
 
 
 def test_what_a_source_gave_before_it_raised_is_stored(config: PravegaConfig) -> None:
