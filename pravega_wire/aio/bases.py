@@ -239,13 +239,15 @@ class _WriterBase(Counting, Handle):
 
     async def _leave(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            await self._finish(self._twin.__aexit__, kind, error, trace)
+            await self._end(self._twin.__aexit__, kind, error, trace)
+        elif self._portal.closed:
+            await asyncio.sleep(0)
         else:
             # The fate of the events does not matter.
             await super()._finish(self._twin.__aexit__, kind, error, trace)
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        await self._finish(function, *args)
+        await self._finish_writing(0, function, *args)
 
     async def _write_event(self, event: Any, routing_key: str | None = None) -> Ack:
         """The call does not wait for the client's thread, which takes events that were written one by one
@@ -379,7 +381,8 @@ class ByteStreamWriterBase(Handle):
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await self._finish(self._twin.__aexit__, kind, error, trace)
+        outstanding = 0 if kind is not None else self._twin.metrics().outstanding_bytes
+        await self._finish_writing(outstanding, self._twin.__aexit__, kind, error, trace)
 
 
 # --- reading --------------------------------------------------------------------------------------

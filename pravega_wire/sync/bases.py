@@ -293,10 +293,19 @@ class WriterBase(Counting, Handle):
         ordered = Named(function, self._outbox.after(function))
         return self._portal.within(timeout, ordered, *args, **kwargs)
 
+    @property
+    def _over(self) -> bool:
+        """Whether the client was closed, and nothing is left to close or to report."""
+        return self._portal.closed
+
     def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        self._portal.finish(timeout, Named(function, self._outbox.ending(function)), *args)
+        if not self._over:
+            self._portal.finish(timeout, Named(function, self._outbox.ending(function)), *args)
 
     def _leave(self, timeout: float | None, kind: object, error: object, trace: object) -> None:
+        # After the client, an exception of the block leaves it as it is.
+        if self._over or (kind is not None and self._portal.closed):
+            return
         leave = self._twin.__aexit__
         if kind is None:
             leave = Named(leave, self._outbox.ending(leave))
@@ -374,10 +383,10 @@ class WriterBase(Counting, Handle):
 class RoutedWriterBase(RoutedCounting, WriterBase):
     """The base of event writers and staging writers."""
 
-    def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        # After the client, there is nothing left to close, but events may not have been stored.
-        if not self._portal.closed or self._outstanding_bytes:
-            super()._end(timeout, function, *args)
+    @property
+    def _over(self) -> bool:
+        # Events may not have been stored.
+        return super()._over and not self._outstanding_bytes
 
     def _write_batch(
         self, events: Iterable[Any], routing_key: str | None = None, *, timeout: float | None = None

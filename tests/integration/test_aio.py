@@ -143,6 +143,33 @@ def test_an_iterable_may_use_one_buffer_for_all_events(
     run(main)
 
 
+def test_the_blocks_of_writers_are_left_after_their_client(
+    config: PravegaConfig, run: Callable[[Main], Any]
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+        client = await aio.open_client(config)
+        async with (
+            client.event_writer("s") as writer,
+            client.byte_stream_writer("s"),
+            client.begin_transaction("s") as txn,
+        ):
+            await (await writer.write_event(b"1"))
+            await (await txn.write_event(b"2"))
+            await client.aclose()
+        await txn.aclose()
+        client = await aio.open_client(config)
+        with pytest.raises(KeyError, match="mine"):
+            async with client.event_writer("s") as writer, client.byte_stream_writer("s") as data:
+                await writer.write_event(b"1")
+                await data.write(b"2")
+                await client.aclose()
+                raise KeyError("mine")
+
+    run(main)
+
+
 def test_transactions(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
     async def main() -> None:
         async with aio.open_client(config) as client:

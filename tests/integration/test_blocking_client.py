@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -387,6 +388,31 @@ def test_a_partitioner_that_raises_stopiteration(config: PravegaConfig) -> None:
                 with pytest.raises(RuntimeError, match="raised StopIteration"):
                     writer.write_events([b"1", b"2"], keys)
             assert writer.events_written == 0
+
+
+@pytest.mark.parametrize("kind", ["writer", "staging", "transaction"])
+def test_the_block_of_a_writer_is_left_after_its_client(config: PravegaConfig, kind: str) -> None:
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+
+    for error in (None, KeyError("mine")):
+        client = open_client(config)
+        opened = (
+            client.event_writer("s")
+            if kind == "writer"
+            else client.begin_transaction("s")
+            if kind == "transaction"
+            else client.staging("s", client.begin_transaction("s").txn_id).writer()
+        )
+        with pytest.raises(KeyError, match="mine") if error else nullcontext(), opened as writer:
+            writer.write_event(b"1").wait()
+            if error is not None:
+                writer.write_event(b"2")
+            client.close()
+            if error is not None:
+                raise error
+        if error is None:
+            writer.close()
 
 
 def test_what_a_source_gave_before_it_raised_is_stored(config: PravegaConfig) -> None:
