@@ -920,10 +920,13 @@ class KeyValueTable(Generic[P, S, V]):
         what = "bounds, of the first and last key,"
         between = self._pair(what, between)
         secondary_between = self._pair(what, secondary_between)
-        bounded = between != (None, None)
+        # An array has no truth value.
+        self._check_bytes("the prefix of a primary key", prefix)
+        self._check_bytes("the prefix of a secondary key", secondary_prefix)
+        bounded = any(each is not None for each in between)
         if (primary is not None) + bounded + bool(prefix) > 1:
             self._refuse("at most one of primary, between and prefix may be given")
-        secondary_bounded = secondary_between != (None, None)
+        secondary_bounded = any(each is not None for each in secondary_between)
         if (secondary_bounded or secondary_prefix) and primary is None:
             self._refuse("a range of secondary keys needs a primary key (primary=)")
         if secondary_bounded and secondary_prefix:
@@ -952,7 +955,6 @@ class KeyValueTable(Generic[P, S, V]):
         )
 
     def _padded(self, what: str, prefix: bytes, length: int) -> tuple[bytes, bytes]:
-        self._check_bytes(f"the prefix of a {what} key", prefix)
         if len(prefix) > length:
             raise self._wrong_length(
                 f"the prefix of a {what} key may have at most {length} bytes, not", len(prefix), length

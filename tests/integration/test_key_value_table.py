@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import trio
 
@@ -326,6 +327,7 @@ async def test_updates_that_cannot_be_are_refused_before_they_are_sent(config: P
             lambda: table.entries(after=b"short"),
             lambda: table.entries(after="text"),  # type: ignore[arg-type]
             lambda: table.keys(prefix="a"),  # type: ignore[arg-type]
+            lambda: table.keys(between=(pa.array([1, 2]).to_numpy(), None)),
             lambda: table.keys(page_size=1.5),  # type: ignore[arg-type]
         ]
         for call in refused:

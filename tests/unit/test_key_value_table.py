@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 import trio
 import trio.testing
@@ -269,6 +270,7 @@ WRONG: list[tuple[Callable[[KeyValueTable[Any, Any, Any]], object], str]] = [
     (lambda table: table.put_many(cast(Any, None)), "items .* iterable, not NoneType"),
     (lambda table: table.put_many(cast(Any, [1])), "an item, .* must be a pair, not int"),
     (lambda table: table.put_many(cast(Any, [(PAIR, b"v", 1)])), "an item, .* pair, not tuple of 3"),
+    (lambda table: table.keys(prefix=cast(Any, pa.array([1, 2]).to_numpy())), "prefix .* bytes, not ndarray"),
     (lambda table: table.entries(between=cast(Any, 5)), "bounds, .* must be a pair, not int"),
     (lambda table: table.keys(between=cast(Any, (b"ab",))), "bounds, .* pair, not tuple of 1"),
     (
