@@ -64,9 +64,13 @@ class _Controller(Controller):
 
     def stream(self, scope: str, stream: str) -> Stream:
         """What there is to know about a stream."""
-        found = self._known(scope, stream)
+        found = self.find(scope, stream)
         assert found is not None
         return found
+
+    def find(self, scope: str, stream: str) -> Stream | None:
+        """The same, or None if there is no such stream."""
+        return self._known(scope, stream)
 
     def _truncate(self, stream: Stream, cut: dict[int, int]) -> bool:
         before = []
@@ -82,6 +86,16 @@ class _Controller(Controller):
                 self.truncated(stream.name, segment_id, offset, data)
         return done
 
+    def _delete(self, stream: Stream) -> None:
+        for part_id in sorted({part.id for epoch in stream.epochs for part in epoch.parts}):
+            segment = self._store.segments.get(segment_name(stream.scope, stream.name, part_id))
+            if segment is not None:
+                self.truncated(stream.name, part_id, segment.start, bytes(segment.data))
+        self.deleted(stream)
+        super()._delete(stream)
+
+    deleted: Callable[[Stream], object] = staticmethod(lambda stream: None)
+    """Called with a stream that is deleted, after :attr:`truncated` with all of it."""
     truncated: Callable[[str, int, int, bytes], object] = staticmethod(lambda *gone: None)
     """Called with what is cut away: the stream, the segment, where that began, and its bytes."""
     events: Events

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import ClassVar
 
 import trio
@@ -12,12 +13,14 @@ import trio
 from pravega_wire.errors import DataLossError, InvalidStreamCutError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.values.cuts import OnTruncated
+from pravega_wire.values.naming import number_of
 from pravega_wire.values.types import StreamCut
 from tests.simulation.events import (
     Archive,
     Followers,
     History,
     Keys,
+    Placed,
     by_key,
     limited_to,
     maybe_scale,
@@ -27,6 +30,7 @@ from tests.simulation.world import LONGEST_STORE_DELAY, SCOPE, Process, World
 from tests.simulation.writers import STREAM, Writers
 
 _MOST_READS = 10
+_MOST_RECREATIONS = 6
 _SKIPPING = 4
 """The way to read that leaves out what was truncated."""
 
@@ -79,7 +83,17 @@ class Cuts(Writers):
         self.truncates = self.random.random() < 0.4
         self.truncated: list[_Taken] = []
         self.archive = Archive(world.cluster, SCOPE)
-        self.followers = Followers(self, STREAM, archive=self.archive if self.truncates else None)
+        # Its own source of chance, so that it changes nothing where it is not.
+        others = Random(f"{world.settings.seed} {world.settings.workload} recreations")
+        self.recreates = not self.truncates and others.random() < 0.2
+        self.recreations = others.randint(1, _MOST_RECREATIONS)
+        world.settled = not self.recreates
+        self.followers = Followers(
+            self,
+            STREAM,
+            archive=self.archive if self.truncates or self.recreates else None,
+            recreated=self.recreates,
+        )
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -89,6 +103,43 @@ class Cuts(Writers):
                 nursery.start_soon(self.keep_alive, "reader", self.read)
             nursery.start_soon(self.followers.run)
             maybe_scale(self, nursery, STREAM)
+            if self.recreates:
+                nursery.start_soon(self.keep_recreating)
+
+    # --- what deletes the stream --------------------------------------------------------------------
+
+    async def keep_recreating(self) -> None:
+        await self.keep_alive("recreater", self.recreate)
+        # What is under way arrives.
+        await trio.sleep(10.0)
+        process = self.world.process("admin-recreater")
+        await process.run(self.settle)
+
+    async def recreate(self, process: Process) -> None:
+        """Delete the stream and create it again, now and then."""
+        world, rng = self.world, process.random
+        async with process.client() as client:
+            while not world.quiet and self.recreations:
+                with trio.move_on_after(world.seconds * rng.choice((0.03, 0.1, 0.3)) * rng.random()):
+                    await world.over.wait()
+                self.recreations -= 1
+                with world.bearing():
+                    if rng.random() < 0.3:
+                        await process.attempt(partial(client.seal_stream, STREAM))
+                        await trio.sleep(world.seconds * 0.02 * rng.random())
+                    async with limited_to(process, "deleting a stream"):
+                        await process.attempt(partial(client.delete_stream, STREAM, seal=True))
+                    if rng.random() < 0.5:
+                        await trio.sleep(world.seconds * 0.02 * rng.random())
+                with world.bearing():
+                    async with limited_to(process, "creating a stream"):
+                        await process.attempt(partial(client.create_stream, STREAM, rng.randint(1, 3)))
+            await world.over.wait()
+
+    async def settle(self, process: Process) -> None:
+        async with process.client() as client:
+            await client.create_stream(STREAM)
+        self.world.settled = True
 
     # --- what readers do ----------------------------------------------------------------------------
 
@@ -112,6 +163,7 @@ class Cuts(Writers):
         began, stored = trio.current_time(), len(self.history.stored)
         async with limited_to(process, "tail"):
             cut = await client.tail(STREAM)
+        self.archive.is_dead(cut)
         self.taken.append(_Taken(cut, began, stored, trio.current_time(), len(self.history.given)))
 
     async def truncate(self, process: Process, client: PravegaClient) -> None:
@@ -133,7 +185,7 @@ class Cuts(Writers):
             first, second = second, first
         if first.ended > second.began and first is not second:
             return
-        way = rng.randrange(5 if self.truncates else 4)
+        way = rng.randrange(5 if self.truncates or self.recreates else 4)
         found = await self.between(client, first.cut, second.cut, way)
         if found is not None:
             self.seen.append((first, second, found, way == _SKIPPING))
@@ -158,7 +210,12 @@ class Cuts(Writers):
                 async with reader:
                     async for batch in reader:
                         found.extend(bytes(event) for event in batch)
-        except DataLossError as error:
+        except (DataLossError, InvalidStreamCutError) as error:
+            if self.recreates:
+                if any(self.archive.is_dead(each) for each in (start, end) if isinstance(each, StreamCut)):
+                    return None
+            elif isinstance(error, InvalidStreamCutError):
+                raise
             if not isinstance(start, StreamCut) or not self.archive.holds(STREAM, start):
                 raise Failure(
                     f"nothing after {start} was truncated, but a reader was told: {error}"
@@ -172,19 +229,23 @@ class Cuts(Writers):
         # The stream is read several times: what a store still has of a killed writer must be in all of them.
         await trio.sleep(LONGEST_STORE_DELAY)
         placed = await self.archive.read(client, STREAM)
-        everything = [[event for _, event in each] for _, each in sorted(placed.items())]
+        # Epochs begin again with each stream, and numbers do not.
+        ordered = sorted(placed.items(), key=lambda each: number_of(each[0]))
+        everything = [[event for _, event in each] for _, each in ordered]
         if not self.truncated:
             self.history.check(everything)
         gone = self.archive.events
         whole = by_key(event for segment in everything for event in segment if event not in gone)
         for first, second, found, skipping in self.seen:
+            if len({self.number(each) for each in (first, second)}) > 1:
+                raise Failure(f"something was read between {first.cut} and {second.cut} of another stream")
             known = self.archive.between(STREAM, placed, first.cut, second.cut)
             if skipping:
                 got = {event for events in found.values() for event in events}
                 known = [event for event in known if event in got or event not in self.archive.events]
             for now in (
                 by_key(known),
-                None if skipping else await self.between(client, first.cut, second.cut),
+                None if skipping else await self.between_now(client, first.cut, second.cut),
             ):
                 if now is not None and now != found:
                     raise Failure(
@@ -192,12 +253,26 @@ class Cuts(Writers):
                         f"and now there are {_size(now)}"
                     )
         for each in self.random.sample(self.taken, min(len(self.taken), 5)):
-            await self.check_cut(client, each, whole)
+            await self.check_cut(client, each, placed, whole)
         await self.followers.finish(client, placed)
 
-    async def check_cut(self, client: PravegaClient, taken: _Taken, whole: Keys) -> None:
+    def number(self, taken: _Taken) -> int | None:
+        """Which of the streams with this name a cut belongs to."""
+        return self.archive.number(STREAM, taken.cut.positions)
+
+    async def between_now(self, client: PravegaClient, start: StreamCut, end: StreamCut | str) -> Keys | None:
+        found = await self.between(client, start, end)
+        if found is not None and self.archive.is_dead(start):
+            raise Failure(f"something was read from {start} on, whose stream was deleted")
+        return found
+
+    async def check_cut(self, client: PravegaClient, taken: _Taken, placed: Placed, whole: Keys) -> None:
         """A tail is after all that was stored before its call, and before what was written after it."""
-        found = await self.between(client, taken.cut, "latest")
+        if self.recreates:
+            known = {*self.archive.between(STREAM, placed, taken.cut, None)}
+            if known.intersection(self.history.stored[: taken.stored]):
+                raise Failure(f"events were acknowledged before the tail {taken.cut} was asked for")
+        found = await self.between_now(client, taken.cut, "latest")
         if found is None:
             return
         left, after = ({event for events in each.values() for event in events} for each in (whole, found))

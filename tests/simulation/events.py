@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Container, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,9 +10,16 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.errors import DataLossError, ScaleConflictError
+from pravega_wire.errors import (
+    DataLossError,
+    InvalidStreamCutError,
+    ScaleConflictError,
+    StreamNotFoundError,
+)
 from pravega_wire.protocol.group_state import segment_id_of
 from pravega_wire.stream.client import PravegaClient
+from pravega_wire.stream.follow import StreamFollower
+from pravega_wire.testing.memory.streams import Stream
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.positions import EventPointer
 from pravega_wire.values.types import SEGMENT_READ, StreamCut
@@ -131,6 +138,8 @@ async def stored_events(client: PravegaClient, stream: str) -> list[list[bytes]]
     return [found[each] for each in sorted(found)]
 
 
+_PATIENCE = 300.0
+"""Simulated seconds in which a follower must notice that its stream was deleted, once all is well."""
 _END = 1 << 62
 """An offset behind all others."""
 
@@ -139,19 +148,24 @@ Placed = dict[int, list[tuple[int, bytes]]]
 
 
 class Archive:
-    """What is truncated in streams, so that it can be compared although it cannot be read any more.
+    """What is truncated or deleted, so that it can be compared although it cannot be read any more.
+
+    Streams that are created again go on with the numbers of segments, so that each has its own.
 
     :ivar events: all of it.
     :ivar used: whether anything was truncated, be it an empty segment.
+    :ivar deleted: streams that were deleted, by name.
     """
 
     def __init__(self, cluster: Cluster, scope: str) -> None:
         self.events: set[bytes] = set()
         self.used = False
+        self.deleted: defaultdict[str, list[Stream]] = defaultdict(list)
         self._placed: defaultdict[str, Placed] = defaultdict(dict)
         self._controller = cluster.controller
         self._scope = scope
         cluster.controller.truncated = self._add
+        cluster.controller.deleted = lambda stream: self.deleted[stream.name].append(stream)
 
     def _add(self, stream: str, segment: int, offset: int, data: bytes) -> None:
         self.used = True
@@ -186,10 +200,31 @@ class Archive:
         known = self._controller.stream(self._scope, stream)
         return bool(known.cut) and not known.is_at_or_after(start.positions, known.cut)
 
+    def number(self, stream: str, segments: Iterable[int]) -> int | None:
+        """Return which of the streams that have had a name has some segments; None if not one of them has."""
+        wanted = {*segments}
+        for number, each in enumerate([*self.deleted[stream], self._controller.find(self._scope, stream)]):
+            if each is not None and wanted <= {part.id for epoch in each.epochs for part in epoch.parts}:
+                return number
+        return None
+
+    def is_dead(self, cut: StreamCut) -> bool:
+        """Whether the stream of a cut was deleted."""
+        stream = cut.stream.name
+        found = self.number(stream, cut.positions)
+        if found is None:
+            raise Failure(f"the segments of the cut {cut} have never been together in one stream")
+        return found < len(self.deleted[stream])
+
     def between(
         self, stream: str, placed: Placed, start: StreamCut | None, end: StreamCut | None
     ) -> list[bytes]:
         """Return those between two cuts; None is the beginning, or the end."""
+        known = self._controller.find(self._scope, stream)
+        cut = start or end
+        if cut is not None and self.is_dead(cut):
+            known = self.deleted[stream][self.number(stream, cut.positions) or 0]
+        assert known is not None
         low, high = (
             {segment: _END if at == SEGMENT_READ else at for segment, at in each.positions.items()}
             if each is not None
@@ -198,9 +233,7 @@ class Archive:
         )
         return [
             event
-            for segment in sorted(
-                each.id for each in self._controller.stream(self._scope, stream).between(low, high)
-            )
+            for segment in sorted(each.id for each in known.between(low, high))
             for offset, event in placed.get(segment, ())
             if low.get(segment, 0) <= offset < high.get(segment, _END)
         ]
@@ -223,6 +256,7 @@ class Followers:
 
     :param seen: called with each event when it is read.
     :param archive: what is truncated; default: nothing may be.
+    :param recreated: whether it is not truncated, but deleted and created again.
     :ivar events: what they have read, in order.
     :ivar places: what was found at each place.
     """
@@ -233,13 +267,16 @@ class Followers:
         stream: str,
         seen: Callable[[bytes], None] = lambda event: None,
         archive: Archive | None = None,
+        *,
+        recreated: bool = False,
     ) -> None:
         self.events: list[bytes] = []
         self.places: dict[EventPointer, bytes] = {}
         self._workload = workload
         self._stream = stream
         self._seen = seen
-        self._truncates = archive is not None
+        self._truncates = archive is not None and not recreated
+        self._recreated = recreated
         self._archive = archive or Archive(workload.world.cluster, SCOPE)
         self._rest: StreamCut | str = "earliest"
 
@@ -253,24 +290,64 @@ class Followers:
             while not world.quiet:
                 with world.bearing():
                     how: OnTruncated = "raise"
-                    if self._truncates and process.random.random() < 0.5:
+                    if (self._truncates or self._recreated) and process.random.random() < 0.5:
                         how = "skip_to_head"
+                    if self._recreated and not await self._begins(client, how):
+                        continue
                     async with client.follow_events(self._stream, self._rest, on_truncated=how) as reader:
-                        while not world.quiet:
+                        while not world.quiet or await self._waits_in_vain(reader):
                             try:
                                 event = await reader.read_event(timeout=world.seconds * 0.02)
                             except DataLossError as error:
-                                self._check_loss(error, how)
+                                self._check_loss(error, how, reader)
                                 continue
+                            if reader.end_of_data:
+                                # The stream is sealed; it may be deleted soon.
+                                await trio.sleep(world.seconds * 0.02)
+                                break
                             if event is not None and not process.dead:
+                                if self._recreated:
+                                    self._check_place(event.pointer)
                                 self.places[event.pointer] = bytes(event.value)
                                 self.events.append(bytes(event.value))
                                 self._rest = reader.cut
                                 self._seen(bytes(event.value))
 
-    def _check_loss(self, error: DataLossError, how: OnTruncated) -> None:
+    async def _begins(self, client: PravegaClient, how: OnTruncated) -> bool:
+        """Whether one can go on, and not the stream that it was in has been deleted."""
+        try:
+            async with client.follow_events(self._stream, self._rest, on_truncated=how):
+                return True
+        except InvalidStreamCutError as error:
+            if not isinstance(self._rest, StreamCut) or not self._archive.is_dead(self._rest):
+                raise Failure(f"a follower cannot go on in a stream that was not deleted: {error}") from error
+            self._rest = "earliest"
+            return False
+
+    async def _waits_in_vain(self, reader: StreamFollower[bytes]) -> bool:
+        """Whether the stream was deleted, which a follower has to notice; not for ever."""
+        world = self._workload.world
+        if not self._recreated or reader.end_of_data or not self._archive.is_dead(reader.cut):
+            return False
+        if trio.current_time() > world.healed_at + _PATIENCE:
+            raise Failure(f"a follower has not noticed for {_PATIENCE:g} s that its stream was deleted")
+        return True
+
+    def _check_place(self, pointer: EventPointer) -> None:
+        """Nothing of another stream follows."""
+        if not isinstance(self._rest, StreamCut):
+            return
+        before = self._archive.number(self._stream, self._rest.positions)
+        if self._archive.number(self._stream, [segment_id_of(pointer.segment)]) != before:
+            raise Failure(f"{pointer} was read after {self._rest}, which is in another stream")
+
+    def _check_loss(self, error: DataLossError, how: OnTruncated, reader: StreamFollower[bytes]) -> None:
         """What is reported as lost was truncated, and was not returned before."""
-        if not self._archive.used or how != "raise":
+        if (
+            not self._archive.used
+            or how != "raise"
+            or (self._recreated and not self._archive.is_dead(reader.cut))
+        ):
             raise Failure(f"a follower has lost data: {error}") from error
         lost = self._archive.lost(self._stream, error)
         if known := lost.intersection(self.events):
@@ -285,6 +362,8 @@ class Followers:
         :raises Failure: an event was missed, read twice, or read in another order of its key; or there is
             another one at its place now.
         """
+        if self._recreated:
+            await self._begins(client, "raise")
         async for batch in client.read_events(
             self._stream, self._rest, on_truncated="skip_to_head" if self._truncates else "raise"
         ):
@@ -295,11 +374,33 @@ class Followers:
             found = now.get((segment_id_of(place.segment), place.start_offset), b"nothing")
             if before != found:
                 raise Failure(f"{place}: followers found {_shown([before])}, and now {_shown([found])}")
+        if self._recreated:
+            self._check_streams(placed)
+            return []
         stored = [event for _, each in sorted(placed.items()) for _, event in each]
         gone = self._archive.events.difference(self.events)
         if by_key(self.events) != by_key(event for event in stored if event not in gone):
             raise Failure(f"followers got {len(self.events)} events, and {len(stored)} are stored")
         return stored
+
+    def _check_streams(self, placed: Placed) -> None:
+        """Of each stream that was deleted they have got the first events of each key, of the last one all."""
+        stored: defaultdict[int, list[bytes]] = defaultdict(list)
+        for segment, each in sorted(placed.items()):
+            stored[self._archive.number(self._stream, [segment]) or 0] += [event for _, event in each]
+        got = Counter(self.events)
+        for number, events in stored.items():
+            mine = {*events}
+            found = by_key(event for event in self.events if event in mine)
+            for key, every in by_key(events).items():
+                read = found.get(key, [])
+                if key.endswith(b"|"):
+                    every = [event for event in every if got[event]]
+                last = number == len(self._archive.deleted[self._stream])
+                if read != (every if last else every[: len(read)]):
+                    raise Failure(f"followers got {len(read)} events of {key!r}, and {len(every)} are stored")
+        if unknown := got.keys() - {event for events in stored.values() for event in events}:
+            raise Failure(f"followers got {_shown(unknown)}, which are not stored")
 
 
 @asynccontextmanager
@@ -347,9 +448,11 @@ async def scale_now_and_then(process: Process, stream: str) -> None:
                 0.0 if lurks else world.seconds * rng.choice((0.003, 0.03, 0.2)) * rng.random()
             ):
                 await world.over.wait()
-            with world.bearing(), suppress(ScaleConflictError):
+            with world.bearing(), suppress(ScaleConflictError, StreamNotFoundError):
                 async with limited_to(process, "scaling", 3 * process.operation_timeout):
                     segments = sorted(await client.active_segments(stream), key=lambda each: each.low)
+                    if not segments:
+                        continue  # it is sealed
                     first = rng.randrange(len(segments))
                     if len(segments) > 1 and rng.random() < 0.5:
                         first = min(first, len(segments) - 2)

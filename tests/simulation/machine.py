@@ -133,7 +133,7 @@ class Interruptions(trio.abc.Instrument):
         self._stepped = events.stepped
         self._left: dict[trio.lowlevel.Task, tuple[list[int], trio.CancelScope]] = {}
 
-    async def call(self, steps: int, work: Callable[[], Awaitable[None]]) -> bool:
+    async def call(self, steps: int, work: Callable[[], Awaitable[object]]) -> bool:
         """Make a call that is cancelled after some steps; return whether it came to its end."""
         task = trio.lowlevel.current_task()
         with trio.CancelScope() as scope:

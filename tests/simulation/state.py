@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import count
+from random import Random
 from typing import ClassVar, TypedDict, cast
 
 import trio
@@ -23,7 +24,15 @@ from pravega_wire.errors import (
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient
-from pravega_wire.stream.key_value_table import Insert, KeyValueTable, Put, Remove, TableEntry
+from pravega_wire.stream.key_value_table import (
+    Insert,
+    KeyValueTable,
+    Put,
+    Remove,
+    TableEntry,
+    TableIterator,
+    TableKey,
+)
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.values.positions import KeyValueVersion
@@ -36,6 +45,8 @@ from tests.simulation.world import Process, Workload, World
 TABLE = "table"
 _MOST_CALLS = 60
 _MOST_UNSURE = 6
+_WATCHED = 4
+"""How many families an iteration over several of them looks at."""
 
 
 class Sharing(Workload):
@@ -118,6 +129,12 @@ class Family:
             self.note(value, entry.version)
         self.calls.look(began, lambda state: _entries(state)[index] == value, f"{index} has {value}")
 
+    def saw_key(self, began: int, index: int, *, there: bool) -> None:
+        """A listing that began at some moment has returned a key, or not."""
+        self.calls.look(
+            began, lambda state: (_entries(state)[index] is not None) == there, f"{index} is there: {there}"
+        )
+
     def check(self) -> None:
         _check(self.calls, (None,) * self.size, f"family {self.number}")
 
@@ -153,6 +170,9 @@ class Tables(Sharing):
         self.family_numbers = count(1)
         self.all: list[Family] = []
         self.shared = [self.family() for _ in range(self.random.randint(1, 2))]
+        # Its own source of chance, so that what it decides changes nothing else.
+        self.iterations = Random(f"{world.settings.seed} {world.settings.workload} iterations")
+        self.over_all = self.iterations.choice((0.2, 0.9))
         # Entries that fill a segment until it is compacted.
         self.sizes = self.random.choice(((0,), (0, 10, 1000), (0, 60_000, 250_000)))
 
@@ -206,6 +226,8 @@ class Tables(Sharing):
             async with limited_to(process, "reading an entry"):
                 began = family.calls.now()
                 family.saw(began, index, await table.get(family.key(index)))
+        elif kind == 2 and self.iterations.random() < self.over_all:
+            await self.iterate_all(process, table)
         elif kind == 2:
             async with limited_to(process, "reading entries", 3 * limit):
                 await self.iterate(process, table, family)
@@ -234,6 +256,51 @@ class Tables(Sharing):
                 found[entry.key.secondary] = entry
         for index in range(family.size):
             family.saw(began, index, found.get(family.key(index)[1]))
+
+    async def iterate_all(self, process: Process, table: KeyValueTable[bytes, bytes, bytes]) -> None:
+        """Iterate over several families, with iterators that go on after others, and after cancels."""
+        rng = self.iterations
+        families = self.all[-_WATCHED:]
+        began = [family.calls.now() for family in families]
+        between = families[0].primary, rng.choice((families[-1].primary, None))
+        found: dict[tuple[bytes, bytes], TableEntry[bytes, bytes, bytes] | None] = {}
+        size, after, last = rng.choice((1, 1, 2, 4)), None, (b"", b"")
+        only_keys, patience = rng.random() < 0.5, rng.choice((1.0, 4.0, 20.0, math.inf))
+        iterator: TableIterator[TableKey[bytes, bytes]] | TableIterator[TableEntry[bytes, bytes, bytes]]
+        more = True
+        while more:
+            if only_keys:
+                iterator = table.keys(between=between, after=after, page_size=size)
+            else:
+                iterator = table.entries(between=between, after=after, page_size=size)
+            for _ in range(rng.randint(1, 8)):
+                async with limited_to(process, "reading a page", 4 * process.operation_timeout):
+                    # What is cancelled goes on; now and then there has to be time for it.
+                    wait = self.world.network.latency * rng.choice((patience, patience, math.inf))
+                    page: Sequence[TableKey[bytes, bytes] | TableEntry[bytes, bytes, bytes]] = ()
+                    with trio.move_on_after(wait) as scope:
+                        page = await iterator.next_page()
+                        more = bool(page)
+                    if scope.cancelled_caught:
+                        continue
+                for each in page:
+                    entry = each if isinstance(each, TableEntry) else None
+                    key = each.key if isinstance(each, TableEntry) else each
+                    place = key.primary, key.secondary
+                    if place <= last:
+                        raise Failure(f"{place} was returned after {last}")
+                    last = place
+                    found[place] = entry
+                if not more:
+                    break
+            after = iterator.position
+        for family, moment in zip(families, began, strict=True):
+            for index in range(family.size):
+                place = family.key(index)
+                if only_keys:
+                    family.saw_key(moment, index, there=place in found)
+                else:
+                    family.saw(moment, index, found.get(place))
 
     async def replace(
         self, process: Process, table: KeyValueTable[bytes, bytes, bytes], family: Family, index: int

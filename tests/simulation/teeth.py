@@ -12,7 +12,7 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.controller.types import TxnStatus
+from pravega_wire.controller.types import Successor, Successors, TxnStatus
 from pravega_wire.errors import DataLossError, FencedError, PravegaError, TableKeyBadVersionError
 from pravega_wire.ingest import engine
 from pravega_wire.ingest import state as ingest_state
@@ -28,16 +28,19 @@ from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.table import Change, Next, Progress, TableSegment
-from pravega_wire.stream import batch, reader_group, routing, transaction
+from pravega_wire.stream import batch, follow, reader_group, routing, transaction
 from pravega_wire.stream.byte_stream import ByteStreamReader
+from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.follow import StreamFollower
+from pravega_wire.stream.key_value_table import TableIterator
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import RoutedWriter
 from pravega_wire.stream.transaction import Transaction
-from pravega_wire.values.types import Revision
+from pravega_wire.support.nurseries import run_all
+from pravega_wire.values.types import Revision, ScopedStream, StreamCut
 from spark_adapter.exactly_once import driver, ledger
 from spark_adapter.exactly_once.at_once import at_once
 from spark_adapter.exactly_once.contents import AttemptResult
@@ -302,6 +305,34 @@ def _deleted_segment_asked_no_more() -> Iterator[None]:
         yield
 
 
+@tooth("on into the next stream", ("cuts",), seeds=(20,))
+def _on_into_the_next_stream() -> Iterator[None]:
+    """A follower whose stream was deleted and created again goes on with the segments of the new one."""
+
+    async def successors(
+        core: ClientCore, stream: ScopedStream, segment_id: int, waiting: object = None
+    ) -> Successors:
+        found = await batch.recorded_successors(core, stream, segment_id)
+        if found.successors:
+            return found
+        now = await core.controller.get_current_segments(stream.scope, stream.name)
+        return Successors(tuple(Successor(each, (segment_id,)) for each in now))
+
+    with patch.object(follow, "successors", successors):
+        yield
+
+
+@tooth("cut of another stream", ("cuts",), seeds=(10,))
+def _cut_of_another_stream() -> Iterator[None]:
+    """Nobody looks whether a cut has segments that the stream has not."""
+
+    async def check_cut(core: ClientCore, cut: StreamCut) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with patch.object(batch, "check_cut", check_cut):
+        yield
+
+
 @tooth("rest of a truncated segment", ("groups", "cuts"), seeds=())
 def _rest_of_a_truncated_segment() -> Iterator[None]:
     """Of a segment that was truncated, the rest is left out as well."""
@@ -342,6 +373,23 @@ def _unknown_update_refused() -> Iterator[None]:
         return () if outcome is None else outcome
 
     with patch.object(table, "settle", settle):
+        yield
+
+
+@tooth("page of a partition", ("tables",), seeds=())
+def _page_of_a_partition() -> Iterator[None]:
+    """An iteration returns what it has of each partition, and not only what no other one can come before."""
+
+    async def load(self: TableIterator[Any]) -> bool:
+        await run_all([self._filling(each) for each in self._cursors if not each.items], 4)
+        self._cursors = [each for each in self._cursors if each.items]
+        items = [item for each in self._cursors for item in each.items]
+        for each in self._cursors:
+            each.items = []
+        self._page = sorted(items, key=lambda item: item[0], reverse=True)
+        return bool(items)
+
+    with patch.object(TableIterator, "_load", load):
         yield
 
 

@@ -131,7 +131,7 @@ class Process:
         with self.scope:
             await main(self)
 
-    async def attempt(self, work: Callable[[], Awaitable[None]]) -> bool:
+    async def attempt(self, work: Callable[[], Awaitable[object]]) -> bool:
         """Make a call, which may be cancelled at any of its steps; return whether it came to its end."""
         if self.interrupts and not self.world.quiet and self.random.random() < 0.15:
             return await self.world.interruptions.call(self.random.randint(1, 60), work)
@@ -188,6 +188,8 @@ class World:
     """Everything there is.
 
     :ivar quiet: whether nothing fails any more.
+    :ivar healed_at: since when, if it has gone wrong.
+    :ivar settled: whether there is all that the workload needs; it may take that away for a while.
     :ivar seconds: for how long things go wrong.
     :ivar processes: all processes so far.
     """
@@ -195,7 +197,8 @@ class World:
     def __init__(self, settings: Settings, events: Events, interruptions: Interruptions) -> None:
         self.settings = settings
         self.interruptions = interruptions
-        self.quiet = True
+        self.quiet = self.settled = True
+        self.healed_at = 0.0
         self.over = trio.Event()
         self.processes: list[Process] = []
         self.faults: list[tuple[int, float, str]] = []
@@ -232,7 +235,7 @@ class World:
 
         Once everything has healed, only those of calls that had begun before.
         """
-        healed = self.quiet
+        healed = self.quiet and self.settled
         errors: list[BaseException] = []
         try:
             yield
@@ -370,7 +373,7 @@ class World:
 
     def heal(self) -> None:
         """Nothing fails any more."""
-        self.quiet = True
+        self.quiet, self.healed_at = True, trio.current_time()
         self.events.note("everything heals")
         self.cluster.heal()
         self.cluster.store_delay = 0.0
