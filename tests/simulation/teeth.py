@@ -13,7 +13,13 @@ from uuid import UUID
 import trio
 
 from pravega_wire.controller.types import Successor, Successors, TxnStatus
-from pravega_wire.errors import DataLossError, FencedError, PravegaError, TableKeyBadVersionError
+from pravega_wire.errors import (
+    DataLossError,
+    FencedError,
+    PravegaError,
+    TableKeyBadVersionError,
+    TransactionNotOpenError,
+)
 from pravega_wire.ingest import engine
 from pravega_wire.ingest import state as ingest_state
 from pravega_wire.ingest.recovery import Action, decide
@@ -207,6 +213,33 @@ def _unflushed() -> Iterator[None]:
         await trio.lowlevel.checkpoint()
 
     with patch.object(Transaction, "flush", flush):
+        yield
+
+
+@tooth("committed by another process", ("transactions",), seeds=(26,))
+def _committed_by_another_process() -> Iterator[None]:
+    """Committing what another process has committed does nothing, whatever was not stored by then."""
+    real = Transaction.flush
+
+    async def flush(self: Transaction[bytes]) -> None:
+        try:
+            await real(self)
+        except TransactionNotOpenError as error:
+            if error.status not in ("COMMITTING", "COMMITTED"):
+                raise
+
+    with patch.object(Transaction, "flush", flush):
+        yield
+
+
+@tooth("abort of a committed transaction", ("transactions",), seeds=())
+def _abort_of_a_committed_transaction() -> Iterator[None]:
+    """That a transaction was committed is not told to a process that aborts it."""
+
+    async def abort(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
+        await core.controller.abort_transaction(stream.scope, stream.name, txn_id)
+
+    with patch.object(transaction, "abort_transaction", abort):
         yield
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
+from random import Random
 from typing import ClassVar
 from uuid import UUID
 
@@ -26,13 +28,17 @@ _LEASE = 30.0
 class Written:
     """A transaction, as far as its writers know it.
 
-    :ivar events: what was written, by key in order; :ivar sure: those whose call has returned.
+    :ivar keys: what was written, by key in order; each key is that of one process.
+    :ivar unsure: those whose call has not returned.
+    :ivar stored: those that are known to be stored, or None if nobody else ends the transaction: then all are
+        that a commit has waited for.
     :ivar committing: whether a commit was asked for.
     :ivar outcome: what the client has said: "committed", "aborted", or nothing.
     """
 
     keys: dict[str, list[bytes]] = field(default_factory=dict)
     unsure: set[bytes] = field(default_factory=set)
+    stored: set[bytes] | None = None
     committing: bool = False
     outcome: str = ""
 
@@ -46,6 +52,12 @@ class Transactions(Workload):
         super().__init__(world)
         self.written: dict[UUID, Written] = {}
         self.left: list[UUID] = []
+        # Whether several processes use a transaction at once; its own source of chance, so that it changes
+        # nothing where they do not.
+        self.sharing = Random(f"{world.settings.seed} {world.settings.workload} sharing")
+        self.shares = self.sharing.random() < 0.3
+        self.lease = self.sharing.choice((10.0, 30.0, 600.0)) if self.shares else _LEASE
+        self.time = count(1)
         self.followers = Followers(self, STREAM, self.seen)
 
     async def prepare(self, client: PravegaClient) -> None:
@@ -53,7 +65,7 @@ class Transactions(Workload):
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
-            for _ in range(self.random.randint(1, 3)):
+            for _ in range(max(self.random.randint(1, 3), 2 * self.shares)):
                 nursery.start_soon(self.keep_alive, "writer", self.write)
             nursery.start_soon(self.followers.run)
             maybe_scale(self, nursery, STREAM)
@@ -67,22 +79,32 @@ class Transactions(Workload):
                 await trio.sleep(10 * world.pause(rng) * rng.random())
                 # A transaction that was left may have ended with its lease.
                 with world.bearing(), suppress(TransactionError):
-                    if self.left and rng.random() < 0.3:
+                    if self.left and rng.random() < (0.6 if self.shares else 0.3):
                         txn_id = self.left.pop(rng.randrange(len(self.left)))
-                        async with client.resume_transaction(STREAM, txn_id, lease=_LEASE) as txn:
+                        if self.written[txn_id].stored is not None and self.sharing.random() < 0.7:
+                            self.left.append(txn_id)
+                        async with client.resume_transaction(STREAM, txn_id, lease=self.lease) as txn:
                             await self.use(process, client, txn)
                     else:
-                        async with client.begin_transaction(STREAM, lease=_LEASE) as txn:
+                        async with client.begin_transaction(STREAM, lease=self.lease) as txn:
                             self.written[txn.txn_id] = Written()
+                            if self.shares and self.sharing.random() < 0.6:
+                                self.written[txn.txn_id].stored = set()
+                                self.left.append(txn.txn_id)
                             await self.use(process, client, txn)
 
     async def use(self, process: Process, client: PravegaClient, txn: Transaction[bytes]) -> None:
         """Write into a transaction, and end it in one of several ways."""
         rng = process.random
         written = self.written[txn.txn_id]
-        if not written.keys:
+        if written.stored is not None:
+            # Nobody knows the order of what two processes write with one key.
+            keys = [f"{process.name}:{next(self.numbers)}"]
+            written.keys[keys[0]] = []
+        elif not written.keys:
             written.keys = {f"k{number}": [] for number in range(rng.randint(1, 4))}
-        keys = list(written.keys)
+        if written.stored is None:
+            keys = list(written.keys)
         pause = self.world.pause(rng)
         for _ in range(rng.randint(0, 12)):
             await trio.sleep(pause * rng.random())
@@ -91,13 +113,14 @@ class Transactions(Workload):
         try:
             if ending < 6:
                 written.committing = True
-                await process.attempt(partial(self.commit, process, txn, written))
+                await process.attempt(partial(self.commit, process, txn, written, keys))
             elif ending < 8:
                 async with limited_to(process, "abort"):
                     await txn.abort()
                 self.told(txn.txn_id, "aborted")
             elif ending == 8:
                 await txn.flush()
+                self.are_stored(written, keys)
                 await txn.aclose()
                 self.left.append(txn.txn_id)
         except TransactionError:
@@ -126,10 +149,22 @@ class Transactions(Workload):
         written.unsure.difference_update(events)
         if rng.random() < 0.3:
             await ack.wait()
+            if written.stored is not None:
+                written.stored.update(events)
 
-    async def commit(self, process: Process, txn: Transaction[bytes], written: Written) -> None:
+    @staticmethod
+    def are_stored(written: Written, keys: list[str]) -> None:
+        """What was written with these keys is in the transaction."""
+        if written.stored is not None:
+            for key in keys:
+                written.stored.update(each for each in written.keys[key] if each not in written.unsure)
+
+    async def commit(
+        self, process: Process, txn: Transaction[bytes], written: Written, keys: list[str]
+    ) -> None:
         async with limited_to(process, "commit", 3 * process.operation_timeout):
-            await txn.commit()
+            await txn.commit(next(self.time) if self.shares else None)
+        self.are_stored(written, keys)
         self.told(txn.txn_id, "committed")
         if process.random.random() < 0.5:
             async with limited_to(process, "wait_committed"):
@@ -152,7 +187,7 @@ class Transactions(Workload):
 
     async def check(self, client: PravegaClient) -> None:
         # Leases end what was left, and what was asked for is carried out.
-        await trio.sleep(3 * _LEASE + 20)
+        await trio.sleep(3 * self.lease + 20)
         left = await client.open_transactions(STREAM)
         if left:
             raise Failure(f"transactions are open for ever: {left}")
@@ -169,7 +204,10 @@ class Transactions(Workload):
                 continue
             for key, accepted in written.keys.items():
                 mine = [each for each in events if each.split(b"|")[1] == key.encode()]
-                expected = [each for each in accepted if each not in written.unsure or each in mine]
+                unsure = written.unsure
+                if written.stored is not None:
+                    unsure = {*accepted} - written.stored
+                expected = [each for each in accepted if each not in unsure or each in mine]
                 if mine != expected:
                     raise Failure(
                         f"transaction {txn_id}, key {key}: {len(mine)} events are visible, "
