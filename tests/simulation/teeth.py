@@ -30,7 +30,6 @@ from pravega_wire.protocol.append import Appends
 from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import GroupState
 from pravega_wire.segment import table
-from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.table import Change, Next, Progress, TableSegment
@@ -326,15 +325,6 @@ def _start_not_held() -> Iterator[None]:
         await trio.lowlevel.checkpoint()
 
     with patch.object(reader_group, "hold", hold):
-        yield
-
-
-@tooth("deleted segment asked no more", ("groups", "cuts"), seeds=())
-def _deleted_segment_asked_no_more() -> Iterator[None]:
-    """What may be stored in a segment that was deleted is written again."""
-    with patch.object(
-        SegmentAppender, "doubt", property(lambda self: None, lambda self, error: None), create=True
-    ):
         yield
 
 
