@@ -371,7 +371,7 @@ def _rest_of_a_truncated_segment() -> Iterator[None]:
 # --- tables, states and bytes -----------------------------------------------------------------------
 
 
-@tooth("update repeated blindly", ("tables",), seeds=first(6))
+@tooth("update repeated blindly", ("tables",), seeds=first(60))
 def _update_repeated_blindly() -> Iterator[None]:
     """A table update whose answer was lost is sent again, without a look at its keys."""
     real = Progress.failed
