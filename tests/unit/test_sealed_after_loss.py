@@ -95,6 +95,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.left: int | None = None
+        self.failure: PravegaError | None = None
         self.stored = 0
 
     def acknowledged(self, size: int, count: int, seconds: float) -> None:
@@ -107,7 +108,7 @@ class Owner:
         pass
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        raise error
+        self.failure = error
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         await trio.lowlevel.checkpoint()
@@ -120,6 +121,8 @@ def write_two_events(store: Store, owner: Owner) -> None:
         store.appender = SegmentAppender(cast("Any", store), SegmentTarget.of(NAME), cast("Any", owner))
         store.appender.appends.open.put([EVENT, EVENT], [None, None], 2 * len(EVENT), 2)
         await store.appender.run()
+        if owner.failure is not None:
+            raise owner.failure
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
