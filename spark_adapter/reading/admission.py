@@ -352,9 +352,11 @@ def _share(
     yield from _divide(parts, limit, first)
     _add_one_each(parts, _left(parts, limit))
     if first and not any(each.size for each in parts):
-        # The first event of every segment exceeds the limit.
-        if parts[0].next_bytes is not None:
-            parts[0].add_one()
+        # The first event of every segment that has a share exceeds the limit.
+        for each in parts:
+            if each.next_bytes is not None:
+                each.add_one()
+                break
         return parts
     yield from _fill_up(parts, limit)
     return parts

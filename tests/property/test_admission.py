@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire import LayoutSegment, LeadingPart, ScopedStream, SegmentRange, StreamCut, StreamLayout
@@ -204,6 +204,18 @@ limits = st.builds(Limit, st.one_of(st.none(), st.integers(1, 150)), st.one_of(s
     st.lists(borders, min_size=1, max_size=2),
     st.lists(st.tuples(st.integers(0, 1), steps), max_size=25),
     limits,
+)
+# The segment with most data has less behind it than another one, which gets the only event.
+@example(
+    [[], []],
+    [
+        (0, ("append", 0, [8, 8, 8])),
+        (0, ("scale", 0, 1, [])),
+        (0, ("append", 0, [8, 8])),
+        (0, ("batch",)),
+        (1, ("append", 0, [8, 8, 8])),
+    ],
+    Limit(1, 1),
 )
 def test_batches_are_within_the_limit_and_in_order(
     streams: list[list[int]], history: list[tuple[int, tuple[object, ...]]], limit: Limit
