@@ -480,13 +480,17 @@ class ResumableWriter(EventWriter[Value]):
     async def _record_end(self) -> None:
         last = self.next_event_number - 1
         for route in self._routes:
-            known = route.appender.appends.last_stored_number
-            if known is None or last <= max({known, *self._stored.between(route.low, route.high)}):
+            appends = route.appender.appends
+            if last <= max(self._stored.between(route.low, route.high)):
                 continue
+            metadata = SegmentMetadata(self._core.stores, route.appender.target)
             try:
-                await SegmentMetadata(self._core.stores, route.appender.target).compare_and_set_attribute(
-                    route.appender.appends.writer_id, known or NULL_ATTRIBUTE, last
-                )
+                known = appends.last_stored_number
+                if known is None:
+                    # Nothing was written to it, and its session was not even set up.
+                    known = max(0, await metadata.attribute(appends.writer_id))
+                if last > known:
+                    await metadata.compare_and_set_attribute(appends.writer_id, known or NULL_ATTRIBUTE, last)
             except PravegaError as error:
                 log.info(
                     "could not record in %s that all events are stored: %s", route.appender.target.name, error

@@ -276,6 +276,20 @@ async def test_truncation_while_a_writer_is_idle(config: PravegaConfig) -> None:
         assert len(await read_all(client, "r")) == 100
 
 
+async def test_the_end_is_recorded_in_a_segment_whose_session_was_not_set_up(config: PravegaConfig) -> None:
+    writer_id = uuid4()
+    async with open_client(config) as client:
+        await client.create_stream("r", 2)
+        async with client.resumable_writer("r", writer_id) as writer:
+            await (await writer.write_event(b"x", "k")).wait()
+            for route in writer._routes:
+                if not route.appender.appends.last_stored_number:
+                    # As if the answer to its set-up were still under way.
+                    route.appender.appends.last_stored_number = None
+        async with client.resumable_writer("r", writer_id) as again:
+            assert again.last_stored == 1
+
+
 async def test_errors(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("r", 1)
