@@ -205,15 +205,8 @@ class ByteStreamWriter(trio.abc.SendStream):
 
     async def _write(self, data: bytes | bytearray | memoryview) -> int:
         appender, _ = self._opened()
-        try:
-            # Accepted bytes are resent after a lost connection, so copy them from the caller's buffer.
-            view = memoryview(check_buffer(data, f"data for byte stream {self.stream}"))
-        except ArgumentTypeError:
-            raise
-        except ValueError as error:
-            raise InvalidArgumentError(
-                f"data for byte stream {self.stream} is a memoryview that has been released"
-            ) from error
+        # Accepted bytes are resent after a lost connection, so copy them from the caller's buffer.
+        view = memoryview(check_buffer(data, f"data for byte stream {self.stream}"))
         total = len(view)
         while view:
             block = appender.appends.room(1)

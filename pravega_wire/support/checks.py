@@ -230,8 +230,12 @@ def check_buffer(data: object, what: str = "a payload") -> bytes:
     :param data: by default a payload that is to be deserialized.
     :param what: what it is, for the message.
     :raises ArgumentTypeError: it is neither bytes nor another buffer.
+    :raises InvalidArgumentError: it is a memoryview that has been released.
     """
-    found = _bytes_of(data)
+    try:
+        found = _bytes_of(data)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{what} is a memoryview that has been released") from error
     if found is None:
         raise ArgumentTypeError(f"{what} must be bytes, not {type(data).__name__}")
     return found

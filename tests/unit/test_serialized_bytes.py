@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pravega_wire import VersionedSerializer, VersionedUnionSerializer
-from pravega_wire.errors import ArgumentTypeError, EncodeError
+from pravega_wire.errors import ArgumentTypeError, EncodeError, InvalidArgumentError
 from pravega_wire.schemas.debezium import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.serializers import (
     BytesSerializer,
@@ -118,3 +118,10 @@ def test_fields_of_another_type(kind: str, values: tuple[Any, ...]) -> None:
 def test_values_of_another_type(serializer: Serializer[Any], value: Any) -> None:
     with pytest.raises(EncodeError, match=f"is a {type(value).__name__}"):
         serializer.serialize(value)
+
+
+def test_a_memoryview_that_was_released_is_named() -> None:
+    value: Any = memoryview(b"x")
+    value.release()
+    with pytest.raises(InvalidArgumentError, match=r"^a value is a memoryview that has been released$"):
+        BytesSerializer().serialize(value)
