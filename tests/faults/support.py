@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from pravega_wire import PravegaClient
 
@@ -14,6 +15,14 @@ def event_of(number: int) -> tuple[bytes, str]:
     """Payload and routing key of event ``number``."""
     key = f"key-{number % KEYS}"
     return f"{key}:{number:08d}".encode() + b"." * (number % 90), key
+
+
+def in_one_buffer(payloads: Iterable[bytes]) -> Iterator[Any]:
+    """Payloads one after the other in the same buffer, as a loop over ``readinto`` has them."""
+    buffer = bytearray()
+    for payload in payloads:
+        buffer[:] = payload
+        yield buffer
 
 
 def numbers_by_key(payloads: Iterable[bytes]) -> dict[str, list[int]]:

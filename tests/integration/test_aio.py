@@ -43,6 +43,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Utf8Serializer
 from pravega_wire.testing import FaultProxy
+from tests.faults.support import in_one_buffer
 from tests.inside import core_of, portal_of
 
 Main = Callable[[], Coroutine[Any, Any, Any]]
@@ -125,19 +126,13 @@ def test_an_iterable_may_use_one_buffer_for_all_events(
 ) -> None:
     numbers = [b"%04d" % number for number in range(1000)]
 
-    def source() -> Iterator[Any]:
-        buffer = bytearray(4)
-        for number in numbers:
-            buffer[:] = number
-            yield buffer
-
     async def main() -> None:
         async with aio.open_client(config) as client:
             await client.create_stream("s", 1)
             async with client.event_writer("s") as writer:
-                await writer.write_events(source())
-                await writer.write_events(source(), map(str, range(1000)))
-                await writer.write_batch(source())
+                await writer.write_events(in_one_buffer(numbers))
+                await writer.write_events(in_one_buffer(numbers), map(str, range(1000)))
+                await writer.write_batch(in_one_buffer(numbers))
             assert await all_events(client, "s") == 3 * numbers
 
     run(main)

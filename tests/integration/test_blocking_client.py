@@ -45,6 +45,7 @@ from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.sync import EventReader, PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
 from pravega_wire.transport.pool import ConnectionPool
+from tests.faults.support import in_one_buffer
 from tests.inside import portal_of
 from tests.threads import in_a_thread
 
@@ -347,18 +348,12 @@ def test_a_source_may_write_to_the_same_writer(config: PravegaConfig) -> None:
 def test_an_iterable_may_use_one_buffer_for_all_events(config: PravegaConfig) -> None:
     numbers = [b"%04d" % number for number in range(1000)]
 
-    def source() -> Iterator[Any]:
-        buffer = bytearray(4)
-        for number in numbers:
-            buffer[:] = number
-            yield buffer
-
     with open_client(config) as client:
         client.create_stream("s", 1)
         with client.event_writer("s") as writer:
-            writer.write_events(source())
-            writer.write_events(source(), map(str, range(1000)))
-            writer.write_batch(source())
+            writer.write_events(in_one_buffer(numbers))
+            writer.write_events(in_one_buffer(numbers), map(str, range(1000)))
+            writer.write_batch(in_one_buffer(numbers))
         assert all_events(client, "s") == 3 * numbers
 
 
