@@ -11,10 +11,11 @@ and what arrived (:meth:`Appends.set_up`, :meth:`Appends.acknowledge`), and asks
 (:meth:`Appends.next_frame`). Time is a number that is passed in. When a segment is sealed, :func:`hand_over`
 moves the events that it does not hold to its successors.
 
-The size of a block follows the acknowledgements: with no block in flight the open block is sent at once;
-otherwise it gathers events until all are acknowledged or it is large. A second block that is sent at once
-would often hold a single event, and cost the store as much as the block after it with all the others; only if
-a store is far away, so that waiting for its acknowledgement takes long, are two small blocks in flight.
+The size of a block follows the acknowledgements and the caller's tasks: with no block in flight the open
+block is sent as soon as the tasks have no more events for it; otherwise it gathers events until all are
+acknowledged or it is large. A second block that is sent at once would often hold a single event, and cost the
+store as much as the block after it with all the others; only if a store is far away, so that waiting for its
+acknowledgement takes long, are two small blocks in flight.
 """
 
 from __future__ import annotations
@@ -448,13 +449,15 @@ class Appends(Generic[P]):
     # --- sending --------------------------------------------------------------------------------
 
     def next_frame(
-        self, request_id: int, now: float, *, writable: bool = True
+        self, request_id: int, now: float, *, writable: bool = True, at_lull: bool = True
     ) -> tuple[bytes, memoryview] | None:
         """Return what to send now; call again until the result is None.
 
         :param request_id: request id of the set-up.
         :param now: seconds of the caller's clock.
         :param writable: False while the connection has enough to send.
+        :param at_lull: False while tasks may be about to put more events into the open block. If it is small
+            it then stays open, and :attr:`awaits_lull` tells whether to call this again when they wait.
         :returns: a frame and a view of the framed events in it, which are sent for the first time; or None.
         """
         in_flight = self._in_flight
@@ -462,13 +465,15 @@ class Appends(Generic[P]):
             return None
         if self._full:
             block = self._full.popleft()
-        elif self.open.count and (self._forced or self.open.size >= self._send_at()):
+        elif self.open.count and (
+            self._forced or self.open.size >= self._large or (at_lull and self.awaits_lull)
+        ):
             block = self.open
             self.open = Block(self._new_ack())
         else:
             self._forced = False
             # Every change after which there may be something to send sets 0.
-            self.due_at = self._send_at()
+            self.due_at = 0 if self._small_may_follow and not self.open.count else self._large
             return None
         self._next_number = block.numbers[-1] if block.numbers else self._next_number + block.count
         block.last_number = self._next_number
@@ -477,12 +482,21 @@ class Appends(Generic[P]):
         frame = block.frame(self._writer_bytes, request_id)
         return frame, block.payload
 
-    def _send_at(self) -> int:
-        """The size in bytes from which the open block is sent."""
-        if self.patient:
-            return _NEVER
-        small = 1 if self._least_seconds < _FAR_SECONDS else 2
-        return 0 if len(self._in_flight) < small else _SEND_AT_BYTES
+    @property
+    def awaits_lull(self) -> bool:
+        """Whether the open block is to be sent when no task has more events for it."""
+        return self.open.count > 0 and self._small_may_follow
+
+    @property
+    def _small_may_follow(self) -> bool:
+        """Whether a small block may be sent after those in flight."""
+        most = 0 if self.patient else 1 if self._least_seconds < _FAR_SECONDS else 2
+        return len(self._in_flight) < most
+
+    @property
+    def _large(self) -> int:
+        """The size in bytes from which the open block is sent in any case."""
+        return _NEVER if self.patient else _SEND_AT_BYTES
 
     # --- what came in ---------------------------------------------------------------------------
 

@@ -163,8 +163,11 @@ class SegmentAppender:
 
     # --- what the owner calls -------------------------------------------------------------------
 
-    def pump(self) -> None:
-        """Send what may be sent now. Needed once the open block has reached ``appends.due_at``."""
+    def pump(self, *, at_lull: bool = False) -> None:
+        """Send what may be sent now. Needed once the open block has reached ``appends.due_at``.
+
+        :param at_lull: whether no task is about to append more.
+        """
         appends = self.appends
         if not appends.ready:
             if not self._work.is_set():
@@ -177,12 +180,19 @@ class SegmentAppender:
             return
         request_id = flow.base_request_id
         while (
-            sent := appends.next_frame(request_id, self._clock(), writable=connection.writable)
+            sent := appends.next_frame(
+                request_id, self._clock(), writable=connection.writable, at_lull=at_lull
+            )
         ) is not None:
             frame, payload = sent
             connection.send_parts([frame])
             if self.on_first_send is not None:
                 self.on_first_send(payload)
+        if appends.awaits_lull and not at_lull:
+            self._stores.pool.lull.call(self._pump_at_lull)
+
+    def _pump_at_lull(self) -> None:
+        self.pump(at_lull=True)
 
     def force(self) -> None:
         """Send everything gathered so far, without waiting until a block is full."""

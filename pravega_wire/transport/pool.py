@@ -19,6 +19,7 @@ from pravega_wire.errors import (
 from pravega_wire.support.checks import shown
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
+from pravega_wire.transport.lull import Lull
 from pravega_wire.transport.stream import connect, connect_tcp
 from pravega_wire.values.types import Endpoint
 
@@ -64,6 +65,7 @@ class ConnectionPool:
     :param address_map: translates the addresses that the controller names.
     :param limits: time limits.
     :ivar tls: how connections are secured, or None.
+    :ivar lull: when to send what is still being gathered.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class ConnectionPool:
     ) -> None:
         self._limits = limits
         self._nursery = nursery
+        self.lull = Lull(nursery)
         self.tls = tls
         self._max = max_per_store
         self._address_map = address_map

@@ -35,6 +35,7 @@ from pravega_wire.testing.memory.store import Segment as StoredSegment
 from pravega_wire.testing.memory.store import SegmentStore
 from pravega_wire.transport.connection import Flow, FlowHandler
 from pravega_wire.transport.limits import Leaving
+from pravega_wire.transport.lull import Lull
 from pravega_wire.values.hashing import routing_key_position
 from pravega_wire.values.naming import segment_name
 from pravega_wire.values.types import ScopedStream
@@ -214,8 +215,9 @@ class Controller:
 class Pool:
     """The connections of one process."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, nursery: trio.Nursery) -> None:
         self.world = world
+        self.lull = Lull(nursery)
         self.links: list[Link] = []
 
     async def flow(self, endpoint: object, handler: FlowHandler) -> Flow:
@@ -385,7 +387,7 @@ class Process:
         self.world = world
         self.name = name
         self.nursery = nursery
-        self.pool = Pool(world)
+        self.pool = Pool(world, nursery)
         self.killed = False
         self.opened = False
         self.calls: list[trio.CancelScope] = []

@@ -117,3 +117,29 @@ def test_events_gather_while_small_blocks_are_in_flight(seconds: float, small: i
     # A large block does not wait.
     assert [put(100) for _ in range(small + 1)][-1] == 0
     assert [put(100_000) for _ in range(3)] == [0, 0, 1]
+
+
+def test_a_small_block_awaits_a_lull_unless_it_is_forced() -> None:
+    appends = Appends("s/t/0.#epoch.0", UUID(int=1), Promise)
+    appends.set_up(0, 1, 0.0)
+    assert not appends.awaits_lull
+    for size in (50, 100):
+        assert appends.due_at <= size
+        appends.open.put([bytes(size)], [None], size, 1)
+        assert appends.next_frame(1, 0.0, at_lull=False) is None
+        assert appends.awaits_lull
+        # Until then, more events gather without a call.
+        assert appends.due_at > size
+        appends.open.put([bytes(size)], [None], size, 1)
+        if size == 100:
+            appends.force()
+        assert appends.next_frame(1, 0.0, at_lull=size == 50) is not None
+        assert not appends.awaits_lull
+        appends.acknowledge(
+            DataAppended(appends.writer_id, appends._next_number, appends._next_number - 2), 0.0
+        )
+    appends.open.put([bytes(300_000)], [None], 300_000, 1)
+    assert appends.next_frame(1, 0.0, at_lull=False) is not None
+    # The block in flight has to be acknowledged first.
+    appends.open.put([bytes(50)], [None], 50, 1)
+    assert not appends.awaits_lull

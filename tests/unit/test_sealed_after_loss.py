@@ -6,6 +6,7 @@ made up: real ones do this when links hold things back, as in ``tests/faults/soa
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -41,6 +42,7 @@ class Store:
 
     def __init__(self, stored: int, asks: int | None) -> None:
         self.pool = self.connection = self
+        self.lull = SimpleNamespace(call=lambda function: function())
         self.stored = stored
         self.asks = asks
         self.at_set_up: int | None = 0
