@@ -177,7 +177,7 @@ def _disorder() -> Iterator[None]:
         yield
 
 
-@tooth("call written again after a scale", ("writers",), seeds=(5, 19))
+@tooth("call written again after a scale", ("writers",), seeds=(50, 64))
 def _call_again() -> Iterator[None]:
     """A call whose only segment is divided begins again with the segments that follow."""
     real = RoutedWriter._write_chunk
@@ -194,7 +194,7 @@ def _call_again() -> Iterator[None]:
         yield
 
 
-@tooth("numbers not asked for", ("resumable",), seeds=(27, 625))
+@tooth("numbers not asked for", ("resumable",), seeds=(41,))
 def _numbers() -> Iterator[None]:
     """A resumed writer writes everything again, also what is stored."""
     with patch.object(ResumableWriter, "_is_stored", lambda self, number, place: False):
@@ -215,7 +215,7 @@ def _unflushed() -> Iterator[None]:
         yield
 
 
-@tooth("committed by another process", ("transactions",), seeds=(26,))
+@tooth("committed by another process", ("transactions",), seeds=(59,))
 def _committed_by_another_process() -> Iterator[None]:
     """Committing what another process has committed does nothing, whatever was not stored by then."""
     real = Transaction.flush
@@ -328,7 +328,7 @@ def _start_not_held() -> Iterator[None]:
         yield
 
 
-@tooth("on into the next stream", ("cuts",), seeds=(20,))
+@tooth("on into the next stream", ("cuts",), seeds=(26,))
 def _on_into_the_next_stream() -> Iterator[None]:
     """A follower whose stream was deleted and created again goes on with the segments of the new one."""
 
