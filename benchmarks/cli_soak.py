@@ -177,7 +177,7 @@ def command(stack: ExitStack, uri: str, name: str, words: str, take: Callable[[b
     }  # fmt: skip
     ours, theirs = os.openpty() if terminal else os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pravega_wire.cli", *words.split()],
+        [sys.executable, "-m", "pravega_wire", *words.split()],
         env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
         # In the background of a shell it would be ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

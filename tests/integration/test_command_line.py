@@ -572,7 +572,7 @@ def test_the_shell_completes_names(wire: Wire, monkeypatch: pytest.MonkeyPatch) 
 
 def started(wire: Wire, *words: str, **pipes: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "pravega_wire.cli", *words],
+        [sys.executable, "-m", "pravega_wire", *words],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
         # Where the tests run in the background of a shell, it would be ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

@@ -679,7 +679,7 @@ def command(config: PravegaConfig, folder: Path, *more: str) -> subprocess.Popen
     scope = str(config.scope)
     return subprocess.Popen(
         [
-            sys.executable, "-m", "pravega_wire.cli", "ingest", str(folder), "--stream", f"{scope}/data",
+            sys.executable, "-m", "pravega_wire", "ingest", str(folder), "--stream", f"{scope}/data",
             "--sync", f"{scope}/sync", "--glob", "*.csv", "--key-column", "sensor", *more,
         ],
         env=os.environ | {"PRAVEGA_CONTROLLER_URI": config.controller_uri},

@@ -614,7 +614,7 @@ def test_more_exit_codes() -> None:
 def in_shell(command: str, **environment: str) -> tuple[int, str, str]:
     """Run ``pravega-wire`` in a shell; "$w" is the program."""
     done = subprocess.run(
-        ["sh", "-c", command.replace("$w", f"{sys.executable} -m pravega_wire.cli")],
+        ["sh", "-c", command.replace("$w", f"{sys.executable} -m pravega_wire")],
         cwd=ROOT,
         env=os.environ | {"PRAVEGA_CONTROLLER_URI": "tcp://127.0.0.1:1"} | environment,
         capture_output=True,
@@ -666,7 +666,7 @@ AWAY = "no connection to 127.0.0.1:1: connection refused: nothing listens there;
 def test_a_command_that_waits_for_a_server_says_so(terminal: bool) -> None:
     ours, theirs = os.openpty() if terminal else os.pipe()
     asking = subprocess.Popen(
-        [sys.executable, "-m", "pravega_wire.cli", "scope", "list", "--json"],
+        [sys.executable, "-m", "pravega_wire", "scope", "list", "--json"],
         cwd=ROOT,
         env=os.environ | {"PRAVEGA_CONTROLLER_URI": "tcp://127.0.0.1:1", "PRAVEGA_OPERATION_TIMEOUT": "6"},
         stdout=subprocess.PIPE,

@@ -982,7 +982,7 @@ LATER = "import sys; sys.stdin.readline(); from pravega_wire.cli.main import mai
 def test_closed_pipe_is_no_traceback(words: list[str], tmp_path: Path) -> None:
     """Nobody reads the output any more, of both kinds; the exit code stays what it is."""
     open_code = subprocess.run(
-        [sys.executable, "-m", "pravega_wire.cli", *words], cwd=ROOT, capture_output=True
+        [sys.executable, "-m", "pravega_wire", *words], cwd=ROOT, capture_output=True
     ).returncode
     for closed in ("stdout", "stderr"):
         ends: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": (tmp_path / "err").open("wb")}
