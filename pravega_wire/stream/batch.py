@@ -219,7 +219,15 @@ async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, de
             return await head(core, stream)
         if word == "latest":
             return await tail(core, stream)
-        cut = StreamCut.from_text(word)
+        try:
+            cut = StreamCut.from_text(word)
+        except InvalidStreamCutError as error:
+            raise InvalidStreamCutError(
+                f"{error}; where to start or end in stream {stream} is a StreamCut, its text, 'earliest' or "
+                "'latest'",
+                scope=stream.scope,
+                stream=stream.name,
+            ) from error
     if cut.stream != stream:
         raise InvalidStreamCutError(
             f"the cut {cut} belongs to stream {cut.stream}, not to {stream}",

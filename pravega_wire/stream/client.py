@@ -384,7 +384,8 @@ class PravegaClient:
         """
         name = self._resolve(stream)
         if not isinstance(config, StreamConfiguration):
-            check_count(f"the number of segments of stream {name}", config, highest=INT32_MAX)
+            what = f"stream {name}: the number of segments, where no StreamConfiguration is given,"
+            check_count(what, config, highest=INT32_MAX)
             config = StreamConfiguration(scaling=ScalingPolicy.fixed(config))
         return await self._core.controller.create_stream(name.scope, name.name, config)
 

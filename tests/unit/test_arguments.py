@@ -47,7 +47,13 @@ from pravega_wire import (
 )
 from pravega_wire.archive import Manifest
 from pravega_wire.cli.work.points import parse_point
-from pravega_wire.errors import ArgumentTypeError, ClosedError, EncodeError, InvalidArgumentError
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    EncodeError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+)
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
 from pravega_wire.protocol.append import settle
 from pravega_wire.schemas.debezium import RowSerializer, latest_rows
@@ -101,7 +107,11 @@ async def _receive(client: PravegaClient, value: Any) -> None:
 
 # What is called, with the name that the message has and the values that are refused.
 CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
-    "create_stream": (lambda c, v: c.create_stream("t", v), "number of segments", (*COUNTS, 2**31, [1], {})),
+    "create_stream": (
+        lambda c, v: c.create_stream("t", v),
+        "number of segments, where no StreamConfiguration is given, must be",
+        (*COUNTS, 2**31, [1], {}, ScalingPolicy.fixed(2)),
+    ),
     "update_stream": (lambda c, v: c.update_stream("t", v), "StreamConfiguration", (4, None, "4")),
     "name": (
         lambda c, v: c.seal_stream(v),
@@ -675,6 +685,17 @@ def test_a_message_does_not_repeat_thousands_of_digits() -> None:
             with pytest.raises(InvalidArgumentError) as caught:
                 PARSERS[parser](TEXTS[name])
             assert len(caught.value.message) < 400, f"{parser}, {name}"
+
+
+async def test_a_place_that_is_no_cut_is_refused_with_the_words_that_there_are() -> None:
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", scope="s", operation_timeout=1)
+    async with open_client(config) as client:
+        for read in (
+            lambda: client.segment_ranges("t", "head"),
+            lambda: client.follow_events("t", "head").read_event(timeout=1),
+        ):
+            with pytest.raises(InvalidStreamCutError, match=r"^.head. is not .* stream s/t .* .earliest. or"):
+                await read()
 
 
 @pytest.mark.parametrize("name", ["_system2", "_abc", "_", "__", "a_b"])
