@@ -36,6 +36,11 @@ Keys = dict[bytes, list[bytes]]
 """Events by writer and key, in the order in which they were read."""
 
 
+def name_of(event: bytes) -> bytes:
+    """Return ``writer|key`` of an event, which may be large."""
+    return event[: event.index(b"|", event.index(b"|") + 1)]
+
+
 @dataclass
 class Written:
     """The events of one key of one writer, in the order in which they were given to it.
@@ -59,32 +64,29 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.keys: defaultdict[tuple[str, str], Written] = defaultdict(Written)
+        self.keys: defaultdict[bytes, Written] = defaultdict(Written)
         self.batches: list[list[bytes]] = []
 
     def event(self, writer: str, key: str, size: int = 0) -> bytes:
-        written = self.keys[writer, key]
-        event = b"%s|%s|%d|%s" % (writer.encode(), key.encode(), len(written.accepted), b"x" * size)
+        name = f"{writer}|{key}".encode()
+        written = self.keys[name]
+        event = b"%s|%d|%s" % (name, len(written.accepted), b"x" * size)
         written.accepted.append(event)
         return event
 
     def doubt(self, events: Iterable[bytes]) -> None:
         """These are being written: if the call is cancelled, they may be written or not."""
         for event in events:
-            self._of(event).unsure.add(event)
+            self.keys[name_of(event)].unsure.add(event)
 
     def trust(self, events: Iterable[bytes]) -> None:
         """The call that writes these has returned."""
         for event in events:
-            self._of(event).unsure.discard(event)
+            self.keys[name_of(event)].unsure.discard(event)
 
     def acknowledge(self, events: Iterable[bytes]) -> None:
         for event in events:
-            self._of(event).acknowledged.add(event)
-
-    def _of(self, event: bytes) -> Written:
-        writer, key, *_ = event.split(b"|")
-        return self.keys[writer.decode(), key.decode()]
+            self.keys[name_of(event)].acknowledged.add(event)
 
     def check(self, stored: list[list[bytes]]) -> None:
         """Compare with what is stored.
@@ -92,30 +94,30 @@ class History:
         :param stored: for each segment, from the oldest to the newest, its events in order.
         :raises Failure: something was lost, is doubled, or is out of order.
         """
-        found: defaultdict[tuple[str, str], list[bytes]] = defaultdict(list)
+        found: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for segment in stored:
             for event in segment:
-                writer, key, *_ = event.split(b"|")
-                found[writer.decode(), key.decode()].append(event)
+                found[name_of(event)].append(event)
         for name, events in found.items():
             if len(set(events)) < len(events):
                 twice = [each for each in events if events.count(each) > 1]
-                raise Failure(f"stored twice: {_shown(twice)} of {name}")
+                raise Failure(f"stored twice: {_shown(twice)} of {name!r}")
             if name not in self.keys or not set(events) <= set(self.keys[name].accepted):
-                raise Failure(f"nobody has written {_shown(events)} of {name}")
+                raise Failure(f"nobody has written {_shown(events)} of {name!r}")
         for name, written in self.keys.items():
             events = found[name]
-            lost = [each for each in written.accepted if each in written.acknowledged and each not in events]
+            seen = {*events}
+            lost = [each for each in written.accepted if each in written.acknowledged and each not in seen]
             if lost:
-                raise Failure(f"acknowledged and lost: {_shown(lost)} of {name}")
-            if not name[1]:
+                raise Failure(f"acknowledged and lost: {_shown(lost)} of {name!r}")
+            if name.endswith(b"|"):
                 continue
             last = written.accepted.index(events[-1]) if events else -1
             expected = [
-                each for each in written.accepted[: last + 1] if each not in written.unsure or each in events
+                each for each in written.accepted[: last + 1] if each not in written.unsure or each in seen
             ]
             if events != expected:
-                raise Failure(f"out of order, or with gaps: {_shown(events)} of {name}")
+                raise Failure(f"out of order, or with gaps: {_shown(events)} of {name!r}")
         everything = [event for segment in stored for event in segment]
         places = {event: number for number, event in enumerate(everything)}
         for batch in self.batches:
@@ -262,8 +264,7 @@ def by_key(events: Iterable[bytes]) -> Keys:
     """
     found: defaultdict[bytes, list[bytes]] = defaultdict(list)
     for event in events:
-        writer, key, _ = event.split(b"|", 2)
-        found[writer + b"|" + key].append(event)
+        found[name_of(event)].append(event)
     return {key: sorted(each) if key.endswith(b"|") else each for key, each in found.items()}
 
 

@@ -28,7 +28,7 @@ from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.values.positions import Checkpoint, Position
 from pravega_wire.values.types import ScopedStream, StreamCut
-from tests.simulation.events import Archive, History, Placed, by_key, limited_to, maybe_scale
+from tests.simulation.events import Archive, History, Placed, by_key, limited_to, maybe_scale, name_of
 from tests.simulation.machine import Failure
 from tests.simulation.world import SCOPE, Process, Workload, World
 
@@ -496,15 +496,16 @@ class Groups(Workload):
         ]
         if doubled:
             raise Failure(f"delivered twice: {doubled[:5]} and {len(doubled)} in all")
-        last_of: dict[tuple[bytes, ...], int] = {}
+        last_of: dict[bytes, int] = {}
         for event in generation.delivered:
-            *key, position, _ = event.split(b"|")
-            before = last_of.get(tuple(key), -1)
+            name = name_of(event)
+            before = last_of.get(name, -1)
             if event in self.archive.twice:
                 continue
-            if int(position) < before + (event not in generation.again):
-                raise Failure(f"{event!r} was delivered after number {before} of its key")
-            last_of[tuple(key)] = max(before, int(position))
+            position = int(event[len(name) + 1 : event.index(b"|", len(name) + 1)])
+            if position < before + (event not in generation.again):
+                raise Failure(f"{event[:60]!r} was delivered after number {before} of its key")
+            last_of[name] = max(before, position)
         stored = by_key(wanted)
         for name, events in by_key(dict.fromkeys(generation.delivered)).items():
             if events != stored[name][: len(events)]:
