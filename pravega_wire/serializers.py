@@ -447,7 +447,7 @@ class FunctionSerializer(Generic[T]):
 
 
 def total(function: Callable[[V], T]) -> Callable[[V], T]:
-    """Wrap a method of a serializer: a StopIteration from it must not look like the end of the events.
+    """Wrap a method of a serializer: what it raises must not look like the end of the events.
 
     Not public.
     """
@@ -455,8 +455,8 @@ def total(function: Callable[[V], T]) -> Callable[[V], T]:
     def call(value: V) -> T:
         try:
             return function(value)
-        except StopIteration as error:
-            raise RuntimeError("the serializer raised StopIteration") from error
+        except (StopIteration, StopAsyncIteration) as error:
+            raise RuntimeError(f"the serializer raised {type(error).__name__}") from error
 
     return call
 

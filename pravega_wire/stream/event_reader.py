@@ -35,7 +35,7 @@ from pravega_wire.serializers import Serializer, preparing, total
 from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
-from pravega_wire.stream.user_functions import in_caller
+from pravega_wire.stream.user_functions import in_caller, looks_like_the_end
 from pravega_wire.support.checks import (
     check_bytes,
     check_callable,
@@ -139,6 +139,8 @@ class ReachedCheckpoint:
         try:
             yield
             self.told = True
+        except StopAsyncIteration as error:
+            raise looks_like_the_end(error) from error
         finally:
             self.being_told = False
 

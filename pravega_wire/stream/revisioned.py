@@ -35,6 +35,7 @@ from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.opening import opening
+from pravega_wire.stream.user_functions import looks_like_the_end
 from pravega_wire.support.checks import check_payload, check_serializer
 from pravega_wire.transport.limits import limited
 from pravega_wire.values.naming import names_of
@@ -353,6 +354,8 @@ def _value_of(revision: Revision, payload: bytes, serializer: Serializer[T]) -> 
         segment = revision.segment
         placed(error, f"the value before offset {revision.offset} of segment {segment}", **names_of(segment))
         raise
+    except (StopIteration, StopAsyncIteration) as error:
+        raise looks_like_the_end(error) from error
 
 
 def deserialized(

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from pravega_wire.transport.limits import unlimited
 
-__all__ = ["CallingThread", "calling_thread", "in_caller", "in_place"]
+__all__ = ["CallingThread", "calling_thread", "in_caller", "in_place", "looks_like_the_end"]
 
 R = TypeVar("R")
 A = TypeVarTuple("A")
@@ -40,11 +40,19 @@ async def in_caller(function: Callable[[Unpack[A]], R], *args: *A) -> R:
     not count for the time limit of the operation that calls it.
     """
     thread = calling_thread.get()
-    if thread is None:
-        return function(*args)
-    with unlimited():
-        result: R = await thread.run(lambda: function(*args))
-    return result
+    try:
+        if thread is None:
+            return function(*args)
+        with unlimited():
+            result: R = await thread.run(lambda: function(*args))
+        return result
+    except StopAsyncIteration as error:
+        raise looks_like_the_end(error) from error
+
+
+def looks_like_the_end(error: StopIteration | StopAsyncIteration) -> RuntimeError:
+    """Return what to raise instead, as Python does in generators: an iteration would end as if at its end."""
+    return RuntimeError(f"a function of the caller raised {type(error).__name__}")
 
 
 async def in_place(function: Callable[[Unpack[A]], R], *args: *A) -> R:

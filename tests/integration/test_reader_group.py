@@ -962,6 +962,8 @@ async def test_a_deserializer_that_fails_leaves_out_one_event(config: PravegaCon
                 raise ValueError(payload)
             if number == 100:
                 raise StopIteration
+            if number == 101:
+                raise StopAsyncIteration
             return number
 
     async with open_client(config) as client:
@@ -981,7 +983,16 @@ async def test_a_deserializer_that_fails_leaves_out_one_event(config: PravegaCon
                             break
                 except (ValueError, RuntimeError):
                     failed += 1
-        assert seen == [each for each in range(200) if each % 20 != 7 and each != 100]
+        assert seen == [each for each in range(200) if each % 20 != 7 and each not in (100, 101)]
+
+        async def told(name: str) -> None:
+            raise StopAsyncIteration
+
+        async with group_of(client, "s", name="h", automatic_checkpoint_interval=0.2) as group:
+            async with group.reader("a", on_checkpoint=told) as asked:
+                with pytest.raises(RuntimeError, match="StopAsyncIteration"):
+                    async for _ in asked:
+                        pass
 
 
 async def test_the_groups_work_is_not_put_off_by_events_at_hand(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -28,6 +29,8 @@ class Numbers:
         return b"%d" % value
 
     def deserialize(self, payload: bytes) -> int:
+        if payload in (b"StopIteration", b"StopAsyncIteration"):
+            raise getattr(builtins, payload.decode())
         return int(payload)
 
 
@@ -144,7 +147,7 @@ def results_of_blocking(source: Batches, calls: list[str]) -> list[object]:
         for name in calls:
             try:
                 found.append(values_of(getattr(reader, name)()))
-            except ValueError as error:
+            except (ValueError, RuntimeError) as error:
                 found.append(type(error))
     return found
 
@@ -155,7 +158,7 @@ async def results(reader: Any, calls: list[str]) -> list[object]:
     for name in calls:
         try:
             found.append(values_of(await getattr(reader, name)()))
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             found.append(type(error))
     return found
 
@@ -175,6 +178,15 @@ def test_a_bad_value_costs_no_others(client: Callable[[Batches, list[str]], list
     assert client(Batches(*batches), [one, many, one, one, one, one, many, one, many]) == [
         1, [2], ValueError, 4, 5, ValueError, [7], None, [],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("client", [results_with_trio, results_with_asyncio, results_of_blocking])
+@pytest.mark.parametrize("error", ["StopIteration", "StopAsyncIteration"])
+def test_a_deserializer_cannot_end_an_iteration(
+    client: Callable[[Batches, list[str]], list[object]], error: str
+) -> None:
+    batch = [b"1", error.encode(), b"3"]
+    assert client(Batches(batch), ["next_value"] * 4) == [1, RuntimeError, 3, None]
 
 
 def test_an_interrupted_deserializer_costs_no_values() -> None:
