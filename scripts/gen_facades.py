@@ -35,6 +35,9 @@ ENTRANCE = "pravega_wire.stream.client"
 COMMAND = "scripts/gen_facades.py"
 
 TIMEOUT = "the longest time that this call may take, in seconds."
+READ_BY_CALLER = {"pravega_wire.stream.key_value_table", "pravega_wire.stream.synchronizer"}
+"""Modules that read the user's iterables in the caller's thread, item by item as they serialize them."""
+
 CANCELLED = re.compile(r"\n\nIf this call is cancelled(.+?)(?=\n\n|\Z)", re.DOTALL)
 """The paragraph about the state after that. The blocking methods say it of their time limit."""
 
@@ -691,6 +694,7 @@ class Facade:
     def passed(self, method: Method, *, raw: bool) -> list[str]:
         """The arguments, as they are passed on. Iterables of the user are read first, unless ``raw``."""
         found = method.node.args
+        raw = raw or method.module.__name__ in READ_BY_CALLER
 
         def given(argument: ast.arg) -> str:
             kind = "" if argument.annotation is None else ast.unparse(argument.annotation)

@@ -2509,7 +2509,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :raises InvalidArgumentError: the state was never initialized.
         :raises EncodeError: the serializer cannot read an update that it has written.
         """
-        await self._call(self._twin.update_unconditionally, listed(updates))
+        await self._call(self._twin.update_unconditionally, updates)
 
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
         """Write the state as a new initial state, and delete the records that are no longer needed.
@@ -2581,7 +2581,7 @@ class KeyValueTable(Handle, Generic[P, S, V]):
 
         This is not a snapshot: each entry is as it was at some moment during the call.
         """
-        return await self._call(self._twin.get_many, listed(keys))
+        return await self._call(self._twin.get_many, keys)
 
     async def exists(self, key: P | tuple[P, S]) -> bool:
         """Return whether a key exists, without fetching its value."""
@@ -2647,7 +2647,7 @@ class KeyValueTable(Handle, Generic[P, S, V]):
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the changes were
             made.
         """
-        return await self._call(self._twin.update_many, listed(modifications))
+        return await self._call(self._twin.update_many, modifications)
 
     async def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]]) -> None:
         """Set the values of any number of keys, with many keys in each request and without conditions.
@@ -2657,14 +2657,14 @@ class KeyValueTable(Handle, Generic[P, S, V]):
 
         If this call is cancelled, any of the entries may have been set.
         """
-        await self._call(self._twin.put_many, listed(items))
+        await self._call(self._twin.put_many, items)
 
     async def remove_many(self, keys: Iterable[P | tuple[P, S]]) -> None:
         """Remove any number of keys, with many keys in each request and without conditions.
 
         This is not atomic: after an error, any of the keys may have been removed.
         """
-        await self._call(self._twin.remove_many, listed(keys))
+        await self._call(self._twin.remove_many, keys)
 
     def keys(
         self,
@@ -2798,7 +2798,7 @@ class TableFamily(Handle, Generic[P, S, V]):
 
     async def get_many(self, secondaries: Iterable[S]) -> list[TableEntry[P, S, V] | None]:
         """Return the entries of several secondary keys, in their order; None for keys that do not exist."""
-        return await self._call(self._twin.get_many, listed(secondaries))
+        return await self._call(self._twin.get_many, secondaries)
 
     async def exists(self, secondary: S) -> bool:
         """Return whether a secondary key exists."""
@@ -2825,7 +2825,7 @@ class TableFamily(Handle, Generic[P, S, V]):
 
         See :meth:`KeyValueTable.update_many`.
         """
-        return await self._call(self._twin.update_many, listed(modifications))
+        return await self._call(self._twin.update_many, modifications)
 
     async def put_all(self, items: Mapping[S, V]) -> None:
         """Set the values of at most 256 secondary keys, all of them or none."""

@@ -752,14 +752,14 @@ class KeyValueTable(Generic[P, S, V]):
             self._wrong_type("a modification must be an Insert, a Put or a Remove", value)
 
     def _each(self, what: str, given: Iterable[T]) -> Iterator[T]:
-        """The elements of an argument."""
+        """The elements of an argument. It runs the user's code, only once it is iterated over."""
         try:
             check_several(what, given)
         except ArgumentTypeError as error:
             raise ArgumentTypeError(
                 f"key-value table {self._name}: {error.message}", scope=self._name.scope
             ) from None
-        return iter(given)
+        yield from given
 
     def _pair(self, what: str, given: tuple[A1, A2]) -> tuple[A1, A2]:
         """The elements of an argument that must be a pair."""
@@ -802,7 +802,10 @@ class KeyValueTable(Generic[P, S, V]):
 
         This is not atomic: after an error, any of the keys may have been removed.
         """
-        wanted = await in_caller(lambda: dict.fromkeys(map(self._key_bytes, self._each("keys", keys))))
+        # Not map(): a StopIteration of the serializer would end it.
+        wanted = await in_caller(
+            lambda: dict.fromkeys([self._key_bytes(key) for key in self._each("keys", keys)])
+        )
         await self._in_batches([Change(data, ANY_VERSION, None) for data in wanted])
 
     async def _in_batches(self, changes: Iterable[Change]) -> None:
@@ -1175,9 +1178,7 @@ class TableFamily(Generic[P, S, V]):
 
     async def get_many(self, secondaries: Iterable[S]) -> list[TableEntry[P, S, V] | None]:
         """Return the entries of several secondary keys, in their order; None for keys that do not exist."""
-        return await self._table.get_many(
-            [self._key(each) for each in self._table._each("keys", secondaries)]
-        )
+        return await self._table.get_many(self._key(each) for each in self._table._each("keys", secondaries))
 
     async def exists(self, secondary: S) -> bool:
         """Return whether a secondary key exists."""
@@ -1205,7 +1206,7 @@ class TableFamily(Generic[P, S, V]):
         See :meth:`KeyValueTable.update_many`.
         """
         return await self._table.update_many(
-            [self._full(each) for each in self._table._each("modifications", modifications)]
+            self._full(each) for each in self._table._each("modifications", modifications)
         )
 
     def _full(self, modification: Modification[S, V]) -> Modification[P | tuple[P, S], V]:
@@ -1221,7 +1222,7 @@ class TableFamily(Generic[P, S, V]):
         """Set the values of at most 256 secondary keys, all of them or none."""
         if not isinstance(items, Mapping):
             self._table._wrong_type("items must be given as a mapping", items)
-        await self.update_many([Put(secondary, value) for secondary, value in items.items()])
+        await self.update_many(Put(secondary, value) for secondary, value in items.items())
 
     async def clear(self) -> None:
         """Remove every entry, with many keys in each request. This is not atomic."""

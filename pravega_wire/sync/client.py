@@ -2606,7 +2606,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :raises InvalidArgumentError: the state was never initialized.
         :raises EncodeError: the serializer cannot read an update that it has written.
         """
-        self._call(timeout, self._twin.update_unconditionally, listed(updates))
+        self._call(timeout, self._twin.update_unconditionally, updates)
 
     def compact(self, summarize: Callable[[S], I | None], *, timeout: float | None = None) -> None:
         """Write the state as a new initial state, and delete the records that are no longer needed.
@@ -2690,7 +2690,7 @@ class KeyValueTable(KeyValueTableBase[P, S, V]):
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        return self._call(timeout, self._twin.get_many, listed(keys))
+        return self._call(timeout, self._twin.get_many, keys)
 
     def exists(self, key: P | tuple[P, S], *, timeout: float | None = None) -> bool:
         """Return whether a key exists, without fetching its value.
@@ -2772,7 +2772,7 @@ class KeyValueTable(KeyValueTableBase[P, S, V]):
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the changes were
             made.
         """
-        return self._call(timeout, self._twin.update_many, listed(modifications))
+        return self._call(timeout, self._twin.update_many, modifications)
 
     def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]], *, timeout: float | None = None) -> None:
         """Set the values of any number of keys, with many keys in each request and without conditions.
@@ -2782,7 +2782,7 @@ class KeyValueTable(KeyValueTableBase[P, S, V]):
 
         :param timeout: seconds. If the limit is reached, any of the entries may have been set.
         """
-        self._call(timeout, self._twin.put_many, listed(items))
+        self._call(timeout, self._twin.put_many, items)
 
     def remove_many(self, keys: Iterable[P | tuple[P, S]], *, timeout: float | None = None) -> None:
         """Remove any number of keys, with many keys in each request and without conditions.
@@ -2791,7 +2791,7 @@ class KeyValueTable(KeyValueTableBase[P, S, V]):
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        self._call(timeout, self._twin.remove_many, listed(keys))
+        self._call(timeout, self._twin.remove_many, keys)
 
     def keys(
         self,
@@ -2936,7 +2936,7 @@ class TableFamily(TableFamilyBase[P, S, V]):
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        return self._call(timeout, self._twin.get_many, listed(secondaries))
+        return self._call(timeout, self._twin.get_many, secondaries)
 
     def exists(self, secondary: S, *, timeout: float | None = None) -> bool:
         """Return whether a secondary key exists.
@@ -2986,7 +2986,7 @@ class TableFamily(TableFamilyBase[P, S, V]):
 
         :param timeout: the longest time that this call may take, in seconds.
         """
-        return self._call(timeout, self._twin.update_many, listed(modifications))
+        return self._call(timeout, self._twin.update_many, modifications)
 
     def put_all(self, items: Mapping[S, V], *, timeout: float | None = None) -> None:
         """Set the values of at most 256 secondary keys, all of them or none.

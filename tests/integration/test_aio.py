@@ -134,6 +134,12 @@ def test_an_iterable_may_use_one_buffer_for_all_events(
                 await writer.write_events(in_one_buffer(numbers), map(str, range(1000)))
                 await writer.write_batch(in_one_buffer(numbers))
             assert await all_events(client, "s") == 3 * numbers
+            await client.create_key_value_table("t", KeyValueTableConfiguration(1, 4))
+            table = await client.key_value_table("t")
+            await table.put_many(zip(numbers, in_one_buffer(numbers), strict=True))
+            assert [
+                entry and entry.value for entry in await table.get_many(in_one_buffer(numbers))
+            ] == numbers
 
     run(main)
 

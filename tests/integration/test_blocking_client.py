@@ -355,6 +355,10 @@ def test_an_iterable_may_use_one_buffer_for_all_events(config: PravegaConfig) ->
             writer.write_events(in_one_buffer(numbers), map(str, range(1000)))
             writer.write_batch(in_one_buffer(numbers))
         assert all_events(client, "s") == 3 * numbers
+        client.create_key_value_table("t", KeyValueTableConfiguration(1, 4))
+        table = client.key_value_table("t")
+        table.put_many(zip(numbers, in_one_buffer(numbers), strict=True))
+        assert [entry and entry.value for entry in table.get_many(in_one_buffer(numbers))] == numbers
 
 
 def test_segments_to_scale_may_come_from_a_generator_that_uses_the_client(config: PravegaConfig) -> None:

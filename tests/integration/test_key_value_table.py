@@ -36,10 +36,11 @@ from pravega_wire.errors import (
     TableValueTooLargeError,
 )
 from pravega_wire.segment.table import MAX_VALUE_BYTES
-from pravega_wire.serializers import JsonSerializer, Utf8Serializer
+from pravega_wire.serializers import BytesSerializer, FunctionSerializer, JsonSerializer, Utf8Serializer
 from pravega_wire.stream.key_value_table import Modification
 from pravega_wire.values.types import ScopedStream
 from tests.cancelling import cancelled_at
+from tests.faults.support import in_one_buffer
 
 Bytes = KeyValueTable[bytes, bytes, bytes]
 
@@ -475,6 +476,43 @@ async def test_versions_hold_after_compaction(config: PravegaConfig) -> None:
 
 
 @pytest.mark.smoke
+async def test_items_in_one_buffer(config: PravegaConfig) -> None:
+    keys = [b"%04d" % number for number in range(50)]
+    values = [b"v%d" % number for number in range(50)]
+    async with open_client(config) as client:
+        table = await made(client, "t", PLAIN)
+        await table.put_many(zip(keys, in_one_buffer(values), strict=True))
+        assert list(map(value_of, await table.get_many(in_one_buffer(keys)))) == values
+        family = (await made(client, "f", PAIRS)).family(b"ab")
+        await family.update_many(
+            Put(key, value) for key, value in zip(in_one_buffer(keys), in_one_buffer(values), strict=True)
+        )
+        assert list(map(value_of, await family.get_many(in_one_buffer(keys)))) == values
+
+
+@pytest.mark.parametrize("error", [StopIteration, StopAsyncIteration])
+async def test_a_serializer_that_raises_what_ends_iterations(
+    config: PravegaConfig, error: type[Exception]
+) -> None:
+    def picky(data: bytes) -> bytes:
+        if data == b"0001":
+            raise error
+        return data
+
+    async with open_client(config) as client:
+        table = await made(client, "t", PLAIN)
+        await table.put_many((b"%04d" % number, b"%04d" % number) for number in range(3))
+        values = await client.key_value_table("t", FunctionSerializer(bytes, picky))
+        with pytest.raises(RuntimeError, match=error.__name__):
+            [entry async for entry in values.entries()]
+        keys = await client.key_value_table(
+            "t", BytesSerializer(), primary_keys=FunctionSerializer(picky, bytes)
+        )
+        with pytest.raises(RuntimeError, match=error.__name__):
+            await keys.remove_many([b"0000", b"0001", b"0002"])
+        assert await table.get_many([b"0000", b"0001", b"0002"]) == [entry async for entry in table.entries()]
+
+
 async def test_serializers(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_key_value_table("texts", KeyValueTableConfiguration(2, 3, 2))
