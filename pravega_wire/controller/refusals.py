@@ -196,6 +196,8 @@ def refused(rpc: str, status: str, request: Message) -> ControllerError:
     of = subject(request)
     if status not in _ERRORS:
         message = f"the controller answered {rpc} for {of.about} with status {status}"
+        if status == "FAILURE":
+            message += ", without a reason; for a moment after a segment store has ended, calling again helps"
         return ControllerError(message, rpc=rpc, status=status)
     kind, text = _ERRORS[status]
     stream = None if kind is ScopeNotFoundError else of.stream

@@ -13,8 +13,9 @@ import trio
 
 from pravega_wire import ScopedStream, StreamCut
 from pravega_wire.controller import mapping
+from pravega_wire.controller.refusals import done
 from pravega_wire.controller.types import SegmentWithRange
-from pravega_wire.errors import InvalidArgumentError, UnexpectedReplyError
+from pravega_wire.errors import ControllerError, InvalidArgumentError, UnexpectedReplyError
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.stream import batch, resumable
 from pravega_wire.values.groups import ReaderGroupConfig
@@ -46,6 +47,13 @@ def test_what_java_accepts_is_visible(fields: dict[str, Any]) -> None:
     assert mapping.stream_config("s", "t", found) == message
     assert pickle.loads(pickle.dumps(found)) == found
     assert "StreamConfiguration(" in repr(found)
+
+
+def test_a_failure_without_a_reason_may_pass() -> None:
+    request = mapping.stream_config("s", "t", StreamConfiguration())
+    with pytest.raises(ControllerError, match=r"FAILURE, without a reason; .* calling again helps") as caught:
+        done("createStream", request, pb.CreateStreamStatus(status="FAILURE"))
+    assert caught.value.status == "FAILURE"
 
 
 def test_a_configuration_is_equal_to_what_was_sent() -> None:
