@@ -43,7 +43,8 @@ from pravega_wire.transport.grpc_channel import GrpcChannel
 from pravega_wire.transport.limits import Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
 from pravega_wire.transport.stream import connect
-from pravega_wire.values.types import Endpoint
+from pravega_wire.values.config import parse_endpoint
+from pravega_wire.values.types import Endpoint, endpoint_text
 
 __all__ = ["Channels"]
 
@@ -338,7 +339,7 @@ class _Connections:
                     stream = await connect(host, port, tls=self._tls, timeout=self.limits.connect)
                 except TransportError as error:
                     if not error.retriable:
-                        self._misfits.add(f"{host}:{port}")
+                        self._misfits.add(endpoint_text((host, port)))
                     failures.append(self._passing(error))
                     self._index += 1
                     continue
@@ -353,11 +354,11 @@ class _Connections:
                     raise
                 channel = GrpcChannel(
                     stream,
-                    f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+                    endpoint_text((host, port)),
                     secure=self._tls is not None,
                     silence=self.limits.silence,
                 )
-                self._nursery.start_soon(channel.run, name=f"controller {host}:{port}")
+                self._nursery.start_soon(channel.run, name=f"controller {channel.host}")
                 self._current = channel
                 return channel
             raise _together(failures)
@@ -384,13 +385,13 @@ class _Connections:
         """Return the error to raise for a lost connection: its reason, retriable while an address is left."""
         lost = isinstance(error, ConnectionLostError) and not channel.fell_silent
         if lost and not self.heard and not channel.heard:
-            host, _, port = channel.host.rpartition(":")
-            found = await who_is_silent(host, int(port), tls=self._tls is not None)
+            host, port = parse_endpoint(channel.host, "the controller")
+            found = await who_is_silent(host, port, tls=self._tls is not None)
             if found is not None:
                 error = WrongProtocolError(f"no controller at {channel.host}: {found}", host=channel.host)
         if isinstance(error, WrongProtocolError):
             self._misfits.add(channel.host)
-            if not all(f"{host}:{port}" in self._misfits for host, port in self.endpoints):
+            if not set(map(endpoint_text, self.endpoints)) <= self._misfits:
                 return ConnectError(error.message, host=error.host)
         return error
 

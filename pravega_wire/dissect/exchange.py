@@ -19,7 +19,7 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.protocol import specs
 from pravega_wire.protocol.codec import HEADER
 from pravega_wire.support.secrecy import without_secrets
-from pravega_wire.values.types import Endpoint
+from pravega_wire.values.types import Endpoint, endpoint_text
 
 __all__ = ["HIDDEN", "Connection", "Frame", "Note"]
 
@@ -173,13 +173,13 @@ class Connection:
     def _found(self, source: Endpoint, found: RawFrame | LostBytes, time: int) -> Frame | Note:
         if isinstance(found, RawFrame):
             return self._frame(source, found, time)
-        text = f"{_text(source)} to {_text(self._other(source))}: {found.reason}"
+        text = f"{endpoint_text(source)} to {endpoint_text(self._other(source))}: {found.reason}"
         return Note("lost", time, self.number, text)
 
     @property
     def name(self) -> str:
         """Both addresses, for a message."""
-        return f"{_text(self.client)} to {_text(self.server)}"
+        return f"{endpoint_text(self.client)} to {endpoint_text(self.server)}"
 
     def _other(self, address: Endpoint) -> Endpoint:
         return self.server if address == self.client else self.client
@@ -283,11 +283,6 @@ def _id_of(command: type[c.Command], fields: dict[str, Any]) -> int:
         return -1000 - command.CODE
     found: int = fields.get("request_id", -1)
     return found
-
-
-def _text(address: Endpoint) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 # --- fields --------------------------------------------------------------------------------------

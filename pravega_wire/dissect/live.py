@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from pravega_wire.dissect.exchange import Connection, Frame, Note
-from pravega_wire.values.types import Endpoint
+from pravega_wire.values.types import Endpoint, endpoint_text
 
 __all__ = ["follow"]
 
@@ -61,7 +61,7 @@ class _Following:
                 peer = client.socket.getpeername()[:2]
                 server = await trio.open_tcp_stream(*self._store)
             except OSError as error:
-                text = f"the segment store at {self._store[0]}:{self._store[1]} cannot be reached: {error}"
+                text = f"the segment store at {endpoint_text(self._store)} cannot be reached: {error}"
                 self._show(Note("closed", time.time_ns(), 0, text))
                 return
             async with server:

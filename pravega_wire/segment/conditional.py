@@ -22,6 +22,7 @@ from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import limit, note_failure
+from pravega_wire.values.config import parse_endpoint
 
 __all__ = ["ConditionalAppender"]
 
@@ -201,8 +202,9 @@ class ConditionalAppender:
 
     async def _ask(self, flow: Flow, build: Callable[[int], c.Command]) -> c.Command:
         self._begin(flow.next_request_id())
-        host, _, port = flow.connection.host.rpartition(":")
-        with self._stores.attempt_limit(f"an answer about {self.target.name}", (host, int(port))) as attempt:
+        endpoint = parse_endpoint(flow.connection.host, "the segment store")
+        about = f"an answer about {self.target.name}"
+        with self._stores.attempt_limit(about, endpoint) as attempt:
             attempt.flow = flow
             flow.send(build(self._waiting_for))
             await self._answered.wait()

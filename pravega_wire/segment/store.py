@@ -30,7 +30,7 @@ from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import Limits, limit, note_failure
 from pravega_wire.transport.pool import ConnectionPool
 from pravega_wire.values.naming import parse_segment_name
-from pravega_wire.values.types import Endpoint
+from pravega_wire.values.types import Endpoint, endpoint_text
 
 __all__ = ["Backoff", "SegmentStores", "SegmentTarget"]
 
@@ -417,7 +417,7 @@ class SegmentStores:
         if scope.cancelled_caught:
             if attempt.flow is not None:
                 attempt.flow.connection.retire()
-            host = f"{endpoint[0]}:{endpoint[1]}"
+            host = endpoint_text(endpoint)
             raise ConnectionLostError(
                 f"{host} did not provide {awaited} within {self.limits.attempt:.3g} s", host=host
             )

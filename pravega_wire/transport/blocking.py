@@ -23,6 +23,7 @@ from pravega_wire.support.environment import environment
 from pravega_wire.transport.diagnosis import handshake_failure
 from pravega_wire.transport.limits import Limits
 from pravega_wire.transport.stream import handshake_too_slow, mapped_errors
+from pravega_wire.values.config import parse_endpoint
 
 __all__ = ["BlockingConnection"]
 
@@ -145,7 +146,7 @@ class BlockingConnection:
 def _secured(sock: socket.socket, name: str, tls: ssl.SSLContext, timeout: float) -> ssl.SSLSocket:
     sock.settimeout(timeout)
     try:
-        return tls.wrap_socket(sock, server_hostname=name.rpartition(":")[0])
+        return tls.wrap_socket(sock, server_hostname=parse_endpoint(name, "the segment store")[0])
     except TimeoutError as error:
         sock.close()
         raise handshake_too_slow(name, timeout) from error

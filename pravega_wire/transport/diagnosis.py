@@ -27,6 +27,7 @@ from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Hello
 from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import open_tcp_stream
+from pravega_wire.values.types import endpoint_text
 
 __all__ = ["NOT_TLS", "connect_failure", "ended_tls", "handshake_failure", "who_is_silent"]
 
@@ -84,7 +85,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def connect_failure(host: str, port: int, error: OSError | UnicodeError) -> ConnectError:
     """Return the error for a TCP connection that could not be opened."""
-    name = f"{host}:{port}"
+    name = endpoint_text((host, port))
     if isinstance(error, UnicodeError):
         return HostNotFoundError(f"no connection to {name}: {host!r} is not a valid host name", host=name)
     if isinstance(error, socket.gaierror):

@@ -21,7 +21,7 @@ from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.lull import Lull
 from pravega_wire.transport.stream import connect, connect_tcp
-from pravega_wire.values.types import Endpoint
+from pravega_wire.values.types import Endpoint, endpoint_text
 
 __all__ = ["AddressMap", "ConnectionPool"]
 
@@ -98,13 +98,13 @@ class ConnectionPool:
         except Exception as error:
             # It is called by tasks of the client, which this would end.
             raise InvalidArgumentError(
-                f"address_map failed for {endpoint[0]}:{endpoint[1]}: {type(error).__name__}: {error}"
+                f"address_map failed for {endpoint_text(endpoint)}: {type(error).__name__}: {error}"
             ) from error
         match found:
             case (str() as host, int() as port):
                 return host, port
         raise ArgumentTypeError(
-            f"address_map must return a host and a port for {endpoint[0]}:{endpoint[1]}, not {shown(found)}"
+            f"address_map must return a host and a port for {endpoint_text(endpoint)}, not {shown(found)}"
         )
 
     async def private_connection(self, endpoint: Endpoint) -> tuple[socket.socket, str]:
@@ -119,7 +119,7 @@ class ConnectionPool:
         host, port = self.address(endpoint)
         with _named_by_controller():
             stream = await connect_tcp(host, port, timeout=self._limits.connect)
-        return socket.socket(fileno=stream.socket.detach()), f"{host}:{port}"
+        return socket.socket(fileno=stream.socket.detach()), endpoint_text((host, port))
 
     async def flow(self, endpoint: Endpoint, handler: FlowHandler) -> Flow:
         """Open a flow on a connection to ``endpoint``.

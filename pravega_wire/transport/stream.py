@@ -21,6 +21,7 @@ from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, 
 from pravega_wire.support.environment import environment
 from pravega_wire.support.nurseries import open_tcp_stream
 from pravega_wire.transport.diagnosis import connect_failure, ended_tls, handshake_failure
+from pravega_wire.values.types import endpoint_text
 
 __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "mapped_errors"]
 
@@ -151,7 +152,7 @@ def _ending(host: str, port: int) -> PravegaError | None:
 
 async def connect_tcp(host: str, port: int, *, timeout: float = 5.0) -> trio.SocketStream:
     """Open a TCP connection; parameters and errors are those of :func:`connect`."""
-    name = f"{host}:{port}"
+    name = endpoint_text((host, port))
     try:
         with trio.fail_after(timeout):
             stream = await open_tcp_stream(host, port, happy_eyeballs_delay=0.1)
@@ -184,7 +185,7 @@ async def connect(
     :raises WrongProtocolError: the server does not speak TLS.
     :raises TlsError: the handshake or the check of the certificate failed.
     """
-    name = f"{host}:{port}"
+    name = endpoint_text((host, port))
     dial = environment().dial
     if dial is not None:
         dialled: NetworkStream = await dial(host, port, timeout)

@@ -30,7 +30,7 @@ from pravega_wire.support.checks import (
     shown,
 )
 from pravega_wire.values.naming import validate_scope_name, validate_stream_name
-from pravega_wire.values.types import Endpoint, ScopedStream
+from pravega_wire.values.types import Endpoint, ScopedStream, endpoint_text
 
 if TYPE_CHECKING:
     import ssl
@@ -221,7 +221,7 @@ def parse_endpoint(text: str, what: str) -> Endpoint:
             f"{what}: write {shown(text)} without the scheme (a controller URI has one, at its beginning)"
         )
     elif ":" in host:
-        raise InvalidArgumentError(f"{what}: write an IPv6 address in brackets: [{host[:60]}]:{port}")
+        raise InvalidArgumentError(f"{what}: write an IPv6 address in brackets, as in [::1]:9090")
     elif not _HOST.fullmatch(host):
         raise InvalidArgumentError(f"{what}: {shown(host)} is not a valid host name")
     return host, port
@@ -431,9 +431,7 @@ def _one_uri(uri: ControllerUri) -> str:
         raise InvalidArgumentError(
             f"controller URIs (setting controller_uri) must all have the same scheme, not {schemes}: {uris}"
         )
-    addresses = ",".join(
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for _, each in found for host, port in each
-    )
+    addresses = ",".join(endpoint_text(each) for _, endpoints in found for each in endpoints)
     return f"{schemes[0]}://{addresses}"
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "SegmentRange",
     "StagedBytes",
     "StreamCut",
+    "endpoint_text",
     "gzipped",
 ]
 
@@ -53,6 +54,12 @@ SEGMENT_READ: Final = -1
 
 Endpoint: TypeAlias = tuple[str, int]
 """A host name or address, and a port."""
+
+
+def endpoint_text(endpoint: Endpoint) -> str:
+    """Return ``host:port``, with an IPv6 address in brackets, as ``parse_endpoint`` reads it."""
+    host, port = endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def gzipped(data: bytes) -> bytes:

@@ -413,6 +413,10 @@ async def test_an_ipv6_address_is_in_brackets_where_a_host_is_named() -> None:
         assert type(await asked(failure(("::1", port)))) is AuthenticationError
         assert authorities == [f"[::1]:{port}"]
         nursery.cancel_scope.cancel()
+    # Nobody listens there any more.
+    with pytest.raises(ConnectError, match=rf"no connection to \[::1\]:{port}: ") as caught:
+        await connect("::1", port)
+    assert caught.value.host == f"[::1]:{port}"
 
 
 async def test_a_trust_store_and_the_right_name_connect(authority: trustme.CA, tmp_path: Path) -> None:

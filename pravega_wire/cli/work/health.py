@@ -21,7 +21,7 @@ from pravega_wire.errors import AuthError, ControllerError, PravegaError, Transa
 from pravega_wire.protocol import commands as c
 from pravega_wire.stream.inside import core_of
 from pravega_wire.stream.open_transactions import OpenTransaction, open_transactions, stores_of
-from pravega_wire.values.types import Endpoint, ScopedStream
+from pravega_wire.values.types import Endpoint, ScopedStream, endpoint_text
 
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
@@ -109,7 +109,7 @@ async def _servers(client: PravegaClient) -> Finding:
             if isinstance(error.__cause__, ControllerError):
                 return Finding("controllers", "unknown", "this server does not list its controllers")
             return Finding("controllers", "unknown", error.message)
-        names = ", ".join(sorted(f"{each.host}:{each.port}" for each in servers))
+        names = ", ".join(sorted(endpoint_text((each.host, each.port)) for each in servers))
         return Finding("controllers", "ok", f"{len(servers)}: {names}")
     return Finding("controllers", "unknown", f"no answer within {_LISTING_SECONDS:g} s")
 
@@ -194,7 +194,7 @@ class _Greeted:
 
 async def _store(client: PravegaClient, endpoint: Endpoint) -> Finding:
     """Ask a store for a segment that cannot exist: any answer will do."""
-    name = f"store {endpoint[0]}:{endpoint[1]}"
+    name = f"store {endpoint_text(endpoint)}"
     greeted = _Greeted()
     started = trio.current_time()
     try:
