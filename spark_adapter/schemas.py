@@ -48,7 +48,7 @@ from pravega_wire.schemas.codecs import codec_name
 from pravega_wire.schemas.debezium import DebeziumSerializer
 from pravega_wire.schemas.serializer import header_of
 from pravega_wire.serializers import Serializer
-from pravega_wire.support.checks import check_count, check_text, shown
+from pravega_wire.support.checks import check_count, check_flag, check_text, shown
 from pravega_wire.sync import SchemaRegistry
 from spark_adapter.columns.worker import (
     ChangePlan,
@@ -117,6 +117,10 @@ class RegistryGroup:
     def __post_init__(self) -> None:
         check_text("group", self.group)
         check_count("max_decoded_bytes", self.max_decoded_bytes)
+        for name in ("register_schema", "register_codec"):
+            check_flag(name, getattr(self, name))
+        if self.validate_hostname is not None:
+            check_flag("validate_hostname", self.validate_hostname)
         codec_name(self.codec)
         if self.schema is not None:
             _check_schema(self.schema)

@@ -8,7 +8,7 @@ import pickle
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -598,6 +598,9 @@ def test_arguments() -> None:
         RegistryGroup("g", register_schema=True)
     with pytest.raises(InvalidArgumentError, match="'zip' is not one of none, gzip, snappy"):
         RegistryGroup("g", codec="zip")  # type: ignore[arg-type]
+    for flag in ("register_schema", "register_codec", "validate_hostname"):
+        with pytest.raises(InvalidArgumentError, match=f"{flag} must be True or False, not 1"):
+            RegistryGroup("g", **cast("Any", {flag: 1}))
     with pytest.raises(InvalidArgumentError, match="group"):
         RegistryGroup("")
     with pytest.raises(InvalidArgumentError, match="must be an AvroSchema"):
