@@ -762,9 +762,10 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncEventWriter, Placing, Callable[[Any], bytes] | None]:
         """The serializer and the partitioner run in the event loop."""
-        convert = None if serializer is None else to_bytes(serializer, stream)
-        placing = Placing(partitioner, str(stream))
-        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing, convert
+        name = self._twin._resolve(stream)
+        convert = None if serializer is None else to_bytes(serializer, name)
+        placing = Placing(partitioner, str(name))
+        return self._twin.event_writer(name, partitioner=placing.for_writer, **options), placing, convert
 
     def _resumable_writer(
         self,
@@ -776,15 +777,17 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncResumableWriter, Placing, Callable[[Any], bytes] | None]:
         """The serializer and the partitioner run in the event loop."""
-        convert = None if serializer is None else to_bytes(serializer, stream)
-        placing = Placing(partitioner, str(stream))
-        writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
+        name = self._twin._resolve(stream)
+        convert = None if serializer is None else to_bytes(serializer, name)
+        placing = Placing(partitioner, str(name))
+        writer = self._twin.resumable_writer(name, writer_id, partitioner=placing.for_writer, **options)
         return writer, placing, convert
 
     async def _begin_transaction(
         self, stream: StreamName, *, serializer: Serializer[Any] | None = None, **options: Any
     ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
         """The serializer runs in the event loop."""
+        stream = self._twin._resolve(stream)
         convert = None if serializer is None else to_bytes(serializer, stream)
         begin = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.begin_transaction)
         return await self._call(begin, stream, **options), None, convert
@@ -798,6 +801,7 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
         """The serializer runs in the event loop."""
+        stream = self._twin._resolve(stream)
         convert = None if serializer is None else to_bytes(serializer, stream)
         resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.resume_transaction)
         return await self._call(resume, stream, txn_id, **options), None, convert
@@ -818,6 +822,7 @@ class PravegaClientBase(Handle):
         self, stream: StreamName, serializer: Serializer[Any] | None = None
     ) -> tuple[AsyncRevisionedStream[bytes], Serializer[Any]]:
         """The serializer runs in the event loop."""
+        stream = self._twin._resolve(stream)
         chosen = BytesSerializer() if serializer is None else serializer
         check_serializer(f"revisioned stream {stream}: serializer", chosen)
         found = await self._call(cast("Callable[..., Awaitable[Any]]", self._twin.revisioned_stream), stream)

@@ -1361,6 +1361,7 @@ class PravegaClient:
         :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
+        stream = self._resolve(stream)
         for name in ("initial_serializer", "update_serializer"):
             check_serializer(f"state on {stream}: {name} of the format", getattr(format, name, None))
         for name in ("create", "apply"):

@@ -15,7 +15,7 @@ from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.stream.batch import head, stream_layout
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.revisioned import RevisionedStream
-from pravega_wire.support.checks import shown
+from pravega_wire.support.checks import INT64_MAX, shown
 from pravega_wire.values.positions import Watermark
 from pravega_wire.values.types import ScopedStream, StreamCut
 
@@ -76,10 +76,10 @@ async def cut_at(core: ClientCore, stream: ScopedStream, time: datetime | int) -
                 "datetime(...).astimezone() for local time"
             )
         moment = (time - _BEGINNING) // timedelta(milliseconds=1)
-    elif isinstance(time, bool) or not isinstance(time, int):
+    elif isinstance(time, bool) or not isinstance(time, int) or abs(time) > INT64_MAX:
         raise InvalidArgumentError(
-            f"the time for stream {stream} must be a datetime, or an int in the unit of the writers' times, "
-            f"not {shown(time)}"
+            f"the time for stream {stream} must be a datetime, or an int of 64 bits in the unit of the "
+            f"writers' times, not {shown(time)}"
         )
     else:
         moment = time

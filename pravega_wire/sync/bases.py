@@ -868,9 +868,10 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncEventWriter, Placing, Callable[[Any], bytes] | None]:
         """The serializer and the partitioner run in the thread that writes."""
-        convert = None if serializer is None else to_bytes(serializer, stream)
-        placing = Placing(partitioner, str(stream))
-        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing, convert
+        name = self._twin._resolve(stream)
+        convert = None if serializer is None else to_bytes(serializer, name)
+        placing = Placing(partitioner, str(name))
+        return self._twin.event_writer(name, partitioner=placing.for_writer, **options), placing, convert
 
     def _resumable_writer(
         self,
@@ -882,9 +883,10 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncResumableWriter, Placing, Callable[[Any], bytes] | None]:
         """The serializer and the partitioner run in the thread that writes."""
-        convert = None if serializer is None else to_bytes(serializer, stream)
-        placing = Placing(partitioner, str(stream))
-        writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
+        name = self._twin._resolve(stream)
+        convert = None if serializer is None else to_bytes(serializer, name)
+        placing = Placing(partitioner, str(name))
+        writer = self._twin.resumable_writer(name, writer_id, partitioner=placing.for_writer, **options)
         return writer, placing, convert
 
     def _begin_transaction(
@@ -896,6 +898,7 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
         """The serializer runs in the thread that writes."""
+        stream = self._twin._resolve(stream)
         convert = None if serializer is None else to_bytes(serializer, stream)
         begin = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.begin_transaction)
         return self._call(timeout, begin, stream, **options), None, convert
@@ -910,6 +913,7 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
         """The serializer runs in the thread that writes."""
+        stream = self._twin._resolve(stream)
         convert = None if serializer is None else to_bytes(serializer, stream)
         resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.resume_transaction)
         return self._call(timeout, resume, stream, txn_id, **options), None, convert
@@ -930,6 +934,7 @@ class PravegaClientBase(Handle):
         self, stream: StreamName, serializer: Serializer[Any] | None = None, *, timeout: float | None = None
     ) -> tuple[AsyncRevisionedStream[bytes], Serializer[Any]]:
         """The serializer runs in the calling thread."""
+        stream = self._twin._resolve(stream)
         chosen = BytesSerializer() if serializer is None else serializer
         check_serializer(f"revisioned stream {stream}: serializer", chosen)
         found = self._call(

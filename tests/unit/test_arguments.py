@@ -123,6 +123,21 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         "the scope name must be a string, not",
         (0, False, b"", [], np.array([1, 2])),
     ),
+    "name of a writer's stream": (
+        lambda c, v: c.event_writer(v),
+        "a stream name must be a string",
+        (None, 5, *HUGE_NUMBERS),
+    ),
+    "name of a revisioned stream": (
+        lambda c, v: c.revisioned_stream(v),
+        "a stream name must be a string",
+        (None, 5, *HUGE_NUMBERS),
+    ),
+    "time of a cut": (
+        lambda c, v: c.cut_at("t", v),
+        "the time for stream s/t must be",
+        ("5", 1.5, True, None, 2**63, *HUGE_NUMBERS),
+    ),
     "delete_scope": (lambda c, v: c.delete_scope("s", recursive=v), "recursive", ("false", 0, 1, None)),
     "delete_stream": (lambda c, v: c.delete_stream("t", seal=v), "seal", ("false", 0, 1, None)),
     "list_streams": (lambda c, v: c.list_streams(internal=v), "internal", ("false", 0, None)),
@@ -362,7 +377,7 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     ),
     "format of a state": (
         lambda c, v: c.state_synchronizer("t", v),
-        "state on t: initial_serializer of the format must be a serializer",
+        "state on s/t: initial_serializer of the format must be a serializer",
         (None, 5, BytesSerializer()),
     ),
     "sole_writer": (lambda c, v: c.key_value_table("t", sole_writer=v), "sole_writer", ("false", 0, None)),
