@@ -353,7 +353,7 @@ class TransactionBase(TransactionCounting, _WriterBase):
         return twin._open and twin._lost is None and writer is not None and writer._error is None
 
     async def _abort(self) -> None:
-        # The fate of the events does not matter.
+        self._outbox.forgo()
         await self._portal.run(self._twin.abort)
 
     async def _status(self) -> TxnStatus:

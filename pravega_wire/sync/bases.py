@@ -444,7 +444,7 @@ class TransactionBase(TransactionCounting, WriterBase):
         return self._put_slowly(ack, event, key, timeout)
 
     def _abort(self, *, timeout: float | None = None) -> None:
-        # The fate of the events does not matter.
+        self._outbox.forgo()
         self._portal.within(timeout, self._twin.abort)
 
     def _status(self, *, timeout: float | None = None) -> TxnStatus:

@@ -235,6 +235,10 @@ class Outbox(Generic[A]):
             outstanding_bytes=metrics.outstanding_bytes + size + HEADER_BYTES * events,
         )
 
+    def forgo(self) -> None:
+        """Keep quiet on leaving about events that the writer does not accept: nobody wants them any more."""
+        self._reported = True
+
     # --- in the client's thread -----------------------------------------------------------------
 
     def _begin(self) -> None:

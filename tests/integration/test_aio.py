@@ -144,6 +144,19 @@ def test_an_iterable_may_use_one_buffer_for_all_events(
     run(main)
 
 
+def test_a_block_is_left_quietly_after_an_abort(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            async with client.begin_transaction("s") as txn:
+                for _ in range(100):
+                    await txn.write_event(b"event")
+                await txn.abort()
+            assert await txn.status() in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+
+    run(main)
+
+
 def test_the_blocks_of_writers_are_left_after_their_client(
     config: PravegaConfig, run: Callable[[Main], Any]
 ) -> None:

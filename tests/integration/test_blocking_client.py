@@ -361,6 +361,17 @@ def test_an_iterable_may_use_one_buffer_for_all_events(config: PravegaConfig) ->
         assert [entry and entry.value for entry in table.get_many(in_one_buffer(numbers))] == numbers
 
 
+def test_a_block_is_left_quietly_after_an_abort(config: PravegaConfig) -> None:
+    """Also if the client's thread has not taken all events yet."""
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.begin_transaction("s") as txn:
+            for _ in range(100):
+                txn.write_event(b"event")
+            txn.abort()
+        assert txn.status() in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+
+
 def test_segments_to_scale_may_come_from_a_generator_that_uses_the_client(config: PravegaConfig) -> None:
     with open_client(config) as client:
         client.create_stream("s", 2)
