@@ -200,6 +200,9 @@ def refused(rpc: str, status: str, request: Message) -> ControllerError:
             message += ", without a reason; for a moment after a segment store has ended, calling again helps"
         return ControllerError(message, rpc=rpc, status=status)
     kind, text = _ERRORS[status]
+    if isinstance(request, pb.GetEpochSegmentsRequest):
+        # The controller does not say which of the two is missing.
+        text = "{about} does not exist"
     stream = None if kind is ScopeNotFoundError else of.stream
     return kind(text.format(**of._asdict()), rpc=rpc, status=status, scope=of.scope, stream=stream)
 

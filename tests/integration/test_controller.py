@@ -492,7 +492,7 @@ def test_an_epoch_that_is_not_there_yet(config: PravegaConfig) -> None:
         with pytest.raises(ControllerError, match="INVALID_INPUT") as caught:
             await controller.check_scale(scope, "s", 9)
         assert (caught.value.rpc, caught.value.status) == ("checkScale", "INVALID_INPUT")
-        with pytest.raises(StreamNotFoundError):
+        with pytest.raises(StreamNotFoundError, match=f"epoch 9 of stream {scope}/s does not exist"):
             await controller.get_epoch_segments(scope, "s", 9)
 
     run(config, body)
