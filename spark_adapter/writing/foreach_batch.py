@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
+from pravega_wire.errors import EncodeError, InvalidArgumentError, NoSuchSegmentError
 from pravega_wire.support.checks import check_callable, check_count, check_flag, check_lease, check_text
 from spark_adapter.clients import HeldClient, settings_of
 from spark_adapter.exactly_once.contents import AttemptResult
@@ -466,6 +466,7 @@ class SinkPerStream:
         :param batch_id: Spark's number of the batch, from 0.
         :raises InvalidArgumentError: an argument is invalid, the column is missing, ambiguous or not a
             string, a row names no stream, or there are more than ``most_streams``; nothing was written.
+        :raises EncodeError: a name is not UTF-8; nothing was written.
         :raises PravegaError: as for :class:`ForeachBatchSink`.
         """
         batch_id = _check_call(df, batch_id)
@@ -477,8 +478,10 @@ class SinkPerStream:
             # Otherwise Spark would compute the rows again for each stream.
             df = df.persist()
         try:
-            found = df.select(F.col(quoted(column))).distinct().limit(self._most_streams + 1).collect()
-            names = [row[0] for row in found]
+            # As bytes: a collation may take the names of two streams for one.
+            name = F.col(quoted(column)).cast("binary")
+            found = df.select(name).distinct().limit(self._most_streams + 1).collect()
+            names = [_decoded(row[0], column, batch_id) for row in found]
             require_named(names, column, f"batch {batch_id}")
             if len(names) > self._most_streams:
                 raise InvalidArgumentError(
@@ -487,7 +490,7 @@ class SinkPerStream:
                 )
             for stream, its_names in sorted(self._streams(names).items()):
                 sink = self._sinks[its_names[0]]
-                sink(df.where(F.col(quoted(column)).isin(its_names)).drop(column), batch_id)
+                sink(df.where(name.isin([each.encode() for each in its_names])).drop(column), batch_id)
                 assert sink.last_batch is not None
                 self.last_batches[stream] = sink.last_batch
         finally:
@@ -509,6 +512,16 @@ class SinkPerStream:
                 self._sinks[name] = sink
             streams.setdefault(sink._options.stream, []).append(name)
         return streams
+
+
+def _decoded(name: bytes | None, column: str, batch_id: int) -> str:
+    try:
+        return "" if name is None else bytes(name).decode()
+    except UnicodeDecodeError as error:
+        raise EncodeError(
+            f"column {column!r} (stream_col) of a row in batch {batch_id} is not UTF-8, so it does not name "
+            f"a stream: {error}"
+        ) from error
 
 
 def _check_call(df: object, batch_id: object) -> int:

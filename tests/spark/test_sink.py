@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from pravega_wire import PravegaConfig
 from pravega_wire.errors import (
+    EncodeError,
     FencedError,
     InvalidArgumentError,
     OlderCheckpointError,
@@ -618,6 +619,21 @@ def test_each_row_names_its_stream(
     assert sorted(read_all(client, new)) == sorted(e for e, _ in rows_of(1) if e[-1] in "13579")
 
 
+def test_streams_whose_names_a_collation_takes_for_one(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    names = [stream, stream.upper()]
+
+    def sink_of(name: str) -> ForeachBatchSink:
+        create_if_missing(client.config, name)
+        return exactly_once(stream=name)
+
+    name = F.when(F.col("key") == "key-0", names[0]).otherwise(names[1])
+    frame = frame_of(spark, 0).withColumn("target", F.collate(name, "UTF8_LCASE"))
+    SinkPerStream(sink_of, stream_col="target")(frame, 0)
+    assert [len(read_all(client, each)) for each in names] == [20, 180]
+
+
 def test_rows_without_a_stream_and_streams_that_are_refused(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, exactly_once: SinkFactory
 ) -> None:
@@ -632,6 +648,9 @@ def test_rows_without_a_stream_and_streams_that_are_refused(
         write("event", plain)
     with pytest.raises(InvalidArgumentError, match="stream_col"):
         write("1", plain)
+    # A sink for all other names must not lose it.
+    with pytest.raises(EncodeError, match=r"'target' .* in batch 0 is not UTF-8"):
+        write("cast(X'ff' as string)", SinkPerStream(lambda name: exactly_once(), stream_col="target"))
     with pytest.raises(InvalidArgumentError, match="must return a ForeachBatchSink, not NoneType"):
         write("'x'", SinkPerStream(lambda name: None, stream_col="target"))  # type: ignore[arg-type, return-value]
     assert read_all(client, stream) == []
