@@ -461,9 +461,10 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
             near = difflib.get_close_matches(key.lower(), usable, 1)
             near += [each for each in usable if each.startswith(key.lower())]
             hint = f"; did you mean {_SPELLINGS[near[0]].name!r}?" if near else ""
-            if key.lower() == "path":
-                # Spark makes this option of the argument of load() and save().
-                hint = "; to name the stream, set the option 'stream'"
+            if key.lower() in ("path", "paths"):
+                # Spark makes these options of the argument of load() and save().
+                which = key.lower().replace("path", "stream")
+                hint = f"; to name the {which}, set the option {which!r}"
             raise InvalidArgumentError(f"unknown option {key!r}{hint}")
         if use not in option.uses:
             raise InvalidArgumentError(

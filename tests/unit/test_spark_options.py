@@ -211,6 +211,7 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b/c"}, "option 'stream': 'a/b/c' is not of the form scope/stream"),
         ({"streams": "a/b,a/b d"}, "option 'streams': the stream name 'b d' has illegal characters"),
         ({"path": "a/b"}, "unknown option 'path'; to name the stream, set the option 'stream'$"),
+        ({"paths": '["a/b"]'}, "unknown option 'paths'; to name the streams, set the option 'streams'$"),
         ({"stream": "a/b", "controller": "host"}, "option 'controller': controller URI 'host'"),
         (
             {"stream": "a/b", "validate_hostname": "ja"},
