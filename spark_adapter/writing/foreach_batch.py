@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 from uuid import UUID, uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -553,32 +553,41 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
     Rows are sent to Python as Arrow batches unless they are needed as ``Row`` objects. PySpark requires
     pandas for that, although it does not use it.
     """
-    event_time = None
+    by_rows = plan.serializer is not None or plan.router is not None or find_spec("pandas") is None
+    # mapInArrow looks columns up by names that it does not quote, so they get plain ones.
+    columns: list[Column] = []
+    names: dict[str, Any] = {}
+    if plan.serializer is None:
+        columns.append(_as_written(plan.event_col, "event", by_rows))
+        names |= {"event_col": "event", "event_from": f"column {plan.event_col!r}"}
+    if plan.routing_key_col is not None:
+        columns.append(_as_written(plan.routing_key_col, "routing_key", by_rows))
+        names |= {"routing_key_col": "routing_key", "key_from": f"column {plan.routing_key_col!r}"}
     if plan.event_time_col is not None:
         event_time = F.col(quoted(plan.event_time_col))
         if not isinstance(df.schema[plan.event_time_col].dataType, IntegralType):
             # By Spark, in the session's time zone: that of a worker may be another one.
             event_time = F.unix_millis(event_time.cast("timestamp"))
-        event_time = event_time.alias("event_time_ms")
-        plan = replace(plan, event_time_col="event_time_ms")
-    if plan.serializer is None and plan.router is None and find_spec("pandas") is not None:
-        # mapInArrow looks columns up by names that it does not quote, so they get plain ones.
-        columns = [F.col(quoted(plan.event_col)).alias("event")]
-        names: dict[str, Any] = {"event_col": "event", "event_from": f"column {plan.event_col!r}"}
-        if plan.routing_key_col is not None:
-            columns.append(F.col(quoted(plan.routing_key_col)).alias("routing_key"))
-            names |= {"routing_key_col": "routing_key", "key_from": f"column {plan.routing_key_col!r}"}
-        if event_time is not None:
-            columns.append(event_time)
-        plan = replace(plan, **names)
+        columns.append(event_time.alias("event_time_ms"))
+        names["event_time_col"] = "event_time_ms"
+    plan = replace(plan, **names)
+    if by_rows:
+        # The serializer and the router get the rows as they are.
+        given = df.select(F.struct("*").alias("row"), *columns)
+        results = [decode_result(text) for text in given.rdd.mapPartitions(plan.write_rows).collect()]
+    else:
         rows = df.select(*columns).mapInArrow(plan.write_arrow, RESULT_SCHEMA).collect()
         results = [decode_result(row[0]) for row in rows]
-    else:
-        if event_time is not None:
-            # The serializer and the router get the rows as they are.
-            df = df.select(F.struct("*").alias("row"), event_time)
-        results = [decode_result(text) for text in df.rdd.mapPartitions(plan.write_rows).collect()]
     return results
+
+
+def _as_written(column: str, name: str, by_rows: bool) -> Column:
+    """Return a column with events or routing keys under another name.
+
+    In a row, Spark gives a string that is not UTF-8 as another string, so there it is binary.
+    """
+    found = F.col(quoted(column))
+    return (found.cast("binary") if by_rows else found).alias(name)
 
 
 class _Calls:

@@ -144,7 +144,8 @@ class PartitionWriter:
     def write_rows(self, rows: Iterator[Row]) -> Iterator[str]:
         """Write a partition for ``RDD.mapPartitions``; return one element, the result.
 
-        :param rows: the rows; if there is an event time, each is the column ``row`` of another one.
+        :param rows: rows with the columns that are named, where a routing key is binary, and the column
+            ``row`` with what the serializer and the router get.
         """
         yield _encode_result(self._write(self._chunks_of_rows(rows)))
 
@@ -181,17 +182,27 @@ class PartitionWriter:
             if self.event_time_col is not None:
                 known = [each[self.event_time_col] for each in some]
                 timestamp = _given(max((time for time in known if time is not None), default=None))
-                some = [each["row"] for each in some]
             if serialize is None:
                 events = [self._event(row[self.event_col], number) for number, row in enumerate(some, before)]
             else:
-                events = [self._serialized(serialize(row)) for row in some]
+                events = [self._serialized(serialize(each["row"])) for each in some]
             keys: list[str | None] | None = None
+            fits = [True] * len(some)
             if self.router is not None:
-                keys = [self._routed(self.router(row)) for row in some]
+                keys = [self._routed(self.router(each["row"])) for each in some]
             elif self.routing_key_col is not None:
-                keys = [row[self.routing_key_col] for row in some]
-            yield Chunk(events, keys, sum(map(len, events)), timestamp)
+                keys = []
+                for number, each in enumerate(some):
+                    try:
+                        key = each[self.routing_key_col]
+                        keys.append(None if key is None else bytes(key).decode())
+                    except UnicodeDecodeError:
+                        if self.mode != "best_effort":
+                            raise self._no_key(before + number) from None
+                        keys.append(None)
+                        fits[number] = False
+                events, keys = list(compress(events, fits)), list(compress(keys, fits))
+            yield Chunk(events, keys, sum(map(len, events)), timestamp, fits.count(False))
             before += len(some)
 
     def _event(self, value: Any, row: int) -> bytes:

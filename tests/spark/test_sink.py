@@ -293,6 +293,18 @@ def test_rows_go_through_the_serializer_as_well(
     assert_exactly(client, stream, [0])
 
 
+def test_strings_that_are_not_utf8_beside_a_function(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    """Spark gives Python other strings for them."""
+    frame = spark.range(1).selectExpr("cast(X'61ff' as string) AS event", "'k' AS key")
+    exactly_once(routing_key_col=None, router=lambda row: row.key)(frame, 0)
+    assert [bytes(event) for events in client.read_events(stream) for event in events] == [b"a\xff"]
+    named = exactly_once(routing_key_col="event", serializer=lambda row: row.key.encode(), query="keys")
+    with pytest.raises(PythonException, match="EncodeError: column 'event' has a string that is not UTF-8"):
+        named(frame, 0)
+
+
 @pytest.mark.spark_versions
 def test_failed_attempts_leave_nothing(
     spark: SparkSession,

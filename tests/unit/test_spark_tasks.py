@@ -146,6 +146,12 @@ def test_a_key_that_is_not_utf8_is_named_with_its_place(target: Writer) -> None:
     result = of_batches(replace(writer, mode="best_effort"), wrong, wrong.slice(1, 1), right)
     assert target.given == [([b"a", b"c"], ["k", None]), ([], []), ([b"d"], ["k"])]
     assert (result.rows, result.dropped) == (3, 2)
+    rows = [Row(event=event, key=key) for event, key in ((b"a", b"k"), (b"b", b"\xff"), (b"c", None))]
+    with pytest.raises(EncodeError, match=r"'key' has a string .*not UTF-8 in row 1 of partition 5"):
+        of_rows(writer, rows)
+    target.given.clear()
+    result = of_rows(replace(writer, mode="best_effort"), rows)
+    assert (target.given[-1], result.dropped) == (([b"a", b"c"], ["k", None]), 1)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +169,7 @@ def test_a_time_that_no_commit_can_have_counts_as_none(times: list[int | None], 
     batches = [batch_of(event=pa.array([b"a"]), at=pa.array([each], pa.int64())) for each in times]
     assert of_batches(writer, *batches).timestamp == greatest
     assert of_batches(writer, pa.concat_batches(batches)).timestamp == greatest
-    assert of_rows(writer, [Row(row=Row(event="a"), at=each) for each in times]).timestamp == greatest
+    assert of_rows(writer, [Row(event="a", at=each) for each in times]).timestamp == greatest
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def test_an_event_that_is_too_large_is_named_with_its_place(
     whole, events = [b""] * 5000, [b"abc", b"", b"abcde", b"abcdef"]
     with pytest.raises(EventTooLargeError, match="of 5 bytes in row 5002 of partition 5") as caught:
         if listed:
-            of_rows(writer_of(**more), [Row(event=each) for each in whole + events])
+            of_rows(writer_of(**more), [Row(event=each, row=Row(event=each)) for each in whole + events])
         else:
             of_batches(writer_of(**more), batch_of(event=whole), batch_of(event=events))
     assert str(caught.value).startswith(f"{name} has an event")
