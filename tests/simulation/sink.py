@@ -592,7 +592,8 @@ class Sink(Workload):
         state = await self.ledger(client)
         sink = state.sink(KEY)
         written = (sink.last_done or 0) + 1
-        if sink.claim is not None or sink.leftovers or written < self.returned:
+        # A batch without rows removes nothing of what a late task has left.
+        if sink.claim is not None or (sink.leftovers and self.returned) or written < self.returned:
             raise Failure(f"the ledger ends with {sink}, after {self.returned} batches")
         segments = await stored_events(client, STREAM)
         stored = [event for segment in segments for event in segment]
