@@ -41,7 +41,9 @@ def mapped_errors(host: str) -> Iterator[None]:
         cause = error.__cause__
         if isinstance(cause, ssl.SSLError):
             raise ended_tls(host, cause) from error
-        raise ConnectionLostError(f"connection to {host} was lost: {cause or error}", host=host) from error
+        # After the error that broke it, trio's TLS stream raises one without a text.
+        reason = str(cause or error) or "it broke before"
+        raise ConnectionLostError(f"connection to {host} was lost: {reason}", host=host) from error
     except trio.ClosedResourceError as error:
         raise ClosedError(f"connection to {host} is closed", host=host) from error
     except ssl.SSLError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -324,6 +325,21 @@ async def test_damage_after_the_handshake_ends_only_the_connection(
         with pytest.raises(ConnectionLostError, match=f"127.0.0.1:{listener.port} was lost") as caught:
             await stream.receive()
         assert caught.value.retriable
+        await stream.aclose()
+
+
+async def test_a_reset_under_tls_names_its_reason(authority: trustme.CA) -> None:
+    context = server_context(authority, "127.0.0.1")
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await trio.SSLStream(stream, context, server_side=True).do_handshake()
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async with listening(serve) as [listener]:
+        stream = await connect("127.0.0.1", listener.port, tls=client_context(authority))
+        for reason in (".*reset", ".*pipe", "it broke before$"):
+            with pytest.raises(ConnectionLostError, match=f"was lost: {reason}"):
+                await (stream.receive() if "reset" in reason else stream.send_all(b"x"))
         await stream.aclose()
 
 
