@@ -178,6 +178,8 @@ async def test_a_block_that_is_lost_is_sent_again(
             fault_proxy.pause()
             for _ in range(2):
                 await writer.write_event(bytes(100), "k")
+            # They go into one block, which is sent once this test waits for something.
+            await trio.testing.wait_all_tasks_blocked()
             before = writer.metrics()
             assert (before.outstanding_bytes, before.events_written) == (216, 3)
             assert of(client, "r") == replace(before, name=str(writer.stream))
@@ -186,10 +188,10 @@ async def test_a_block_that_is_lost_is_sent_again(
             fault_proxy.resume()
             await writer.flush()
             after = writer.metrics()
-            assert (after.reconnects, after.blocks_resent) == (1, 2)
+            assert (after.reconnects, after.blocks_resent) == (1, 1)
             assert (after.events_resent, after.bytes_resent) == (2, 216)
             assert (after.events_acknowledged, after.bytes_acknowledged) == (3, 250)
-            assert (after.blocks_acknowledged, after.outstanding_bytes) == (3, 0)
+            assert (after.blocks_acknowledged, after.outstanding_bytes) == (2, 0)
         assert of(client, "r") == after
         assert collected.value("pravega.client.outstanding", stream="r") == 0
 
