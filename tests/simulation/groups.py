@@ -340,8 +340,7 @@ class Groups(Workload):
             if group.config.generation == generation:
                 self.generation_of(group)
                 self.checkpoints.append((name, generation, began, trio.current_time(), made))
-                # A reset under way could set the group back behind it, and only the user can know that.
-                if self.retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT and not self.resetting:
+                if self.retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
                     await group.update_retention_stream_cut(made.cuts)
 
     async def truncate(self, process: Process) -> None:
