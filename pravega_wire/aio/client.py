@@ -1972,7 +1972,8 @@ class ReaderGroup(ReaderGroupBase):
     async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
         """Allow the streams to delete everything before these cuts.
 
-        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
+        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``, or it
+            was reset during the call.
         :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
         await self._call(self._twin.update_retention_stream_cut, listed(cuts))

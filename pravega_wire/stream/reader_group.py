@@ -849,7 +849,8 @@ class ReaderGroup:
     async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
         """Allow the streams to delete everything before these cuts.
 
-        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
+        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``, or it
+            was reset during the call.
         :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
         given = given_cuts("cuts", cuts)
@@ -862,11 +863,13 @@ class ReaderGroup:
             try:
                 await release(self._core, self._link.group, config, cut)
             except ControllerError as error:
-                # Somebody has changed the group since.
                 if error.status != "GENERATION_MISMATCH":
                     raise
-                config = await self._manual()
-                await release(self._core, self._link.group, config, cut)
+                # With the new generation this might remove what the group is about to read again.
+                raise ReaderGroupError(
+                    f"reader group {self.name} was reset meanwhile, and may begin before {cut}: that is not "
+                    "released"
+                ) from error
 
     async def _manual(self) -> ReaderGroupConfig:
         """Return the present configuration, which has to leave the release of data to a person."""

@@ -2187,7 +2187,8 @@ class ReaderGroup(ReaderGroupBase):
         """Allow the streams to delete everything before these cuts.
 
         :param timeout: the longest time that this call may take, in seconds.
-        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
+        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``, or it
+            was reset during the call.
         :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
         self._call(timeout, self._twin.update_retention_stream_cut, listed(cuts))

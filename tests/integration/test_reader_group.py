@@ -1338,6 +1338,37 @@ async def test_release_follows_what_another_program_has_set(config: PravegaConfi
                 await group.update_retention_stream_cut(await client.tail("s"))
 
 
+async def test_release_that_meets_a_reset_is_not_repeated(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would remove what the group is about to read again."""
+    manual = RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT
+    async with open_client(config) as client, open_client(config) as other:
+        await client.create_stream("s", 1)
+        start = await client.tail("s")
+        await write(client, "s", 0, 20)
+        async with (
+            group_of(client, "s", retention=manual) as group,
+            other.reader_group(group.name) as theirs,
+        ):
+            sent: list[StreamCut] = []
+
+            async def after_a_reset(
+                core: ClientCore, name: ScopedStream, now: ReaderGroupConfig, cut: StreamCut
+            ) -> None:
+                if not sent:
+                    await theirs.reset(theirs.config.starting_at([start]))
+                sent.append(cut)
+                await release(core, name, now, cut)
+
+            monkeypatch.setattr(reader_group, "release", after_a_reset)
+            tail = await client.tail("s")
+            with pytest.raises(ReaderGroupError, match="was reset meanwhile"):
+                await group.update_retention_stream_cut(tail)
+            assert len(sent) == 1
+            await group.update_retention_stream_cut(tail)
+
+
 async def test_watermarks_that_are_none_are_named(config: PravegaConfig) -> None:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client(config))

@@ -341,7 +341,8 @@ class Groups(Workload):
                 self.generation_of(group)
                 self.checkpoints.append((name, generation, began, trio.current_time(), made))
                 if self.retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
-                    await group.update_retention_stream_cut(made.cuts)
+                    with suppress(ReaderGroupError):  # it is being reset
+                        await group.update_retention_stream_cut(made.cuts)
 
     async def truncate(self, process: Process) -> None:
         """Truncate the streams now and then, wherever the group is."""
