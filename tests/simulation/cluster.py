@@ -14,6 +14,7 @@ from pravega_wire.testing.memory.controller import Answer, Controller
 from pravega_wire.testing.memory.peers import CallPeer, StorePeer
 from pravega_wire.testing.memory.store import Segment, SegmentStore
 from pravega_wire.testing.memory.streams import NotFound, Stream
+from pravega_wire.testing.memory.watermarks import next_watermark
 from pravega_wire.values.naming import segment_name
 from tests.simulation.machine import Events
 from tests.simulation.network import Link, Network
@@ -61,6 +62,12 @@ class _Controller(Controller):
     def retain(self, scope: str, stream: str) -> None:
         """Truncate a stream now as its policy says."""
         self._apply_retention(self.stream(scope, stream))
+
+    def mark(self, scope: str, stream: str) -> None:
+        """Write a stream's watermark now, if there is a new one."""
+        marks = self.stream(scope, f"_MARK{stream}")
+        segment = self._store.segment(segment_name(scope, marks.name, marks.epoch.parts[0].id))
+        next_watermark(self._store, self.stream(scope, stream), segment, self._now())
 
     def stream(self, scope: str, stream: str) -> Stream:
         """What there is to know about a stream."""

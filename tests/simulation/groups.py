@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
+from operator import itemgetter
 from random import Random
 from typing import ClassVar
 
@@ -24,6 +26,7 @@ from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.values.cuts import OnTruncated
+from pravega_wire.values.event_time import WatermarkAssigner
 from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
 from pravega_wire.values.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.values.positions import Checkpoint, Position
@@ -51,12 +54,15 @@ class Generation:
     :ivar again: how often each event was given back by a reader that failed on it.
     :ivar cuts: cuts of the group: what was delivered when they were asked for, or None if that may lie after
         them; what was delivered when they were known; and the cuts.
+    :ivar times: what was said to be the least time of what is still to be read: in which streams, how much
+        was delivered by then, and the time.
     """
 
     starts: Mapping[ScopedStream, StreamCut | None]
     delivered: list[bytes] = field(default_factory=list)
     again: Counter[bytes] = field(default_factory=Counter)
     cuts: list[tuple[int | None, int, tuple[StreamCut, ...]]] = field(default_factory=list)
+    times: list[tuple[tuple[str, ...], int, int]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -70,6 +76,7 @@ class Life:
     :ivar left: whether it left by itself.
     :ivar events: what it was given.
     :ivar marks: how many events it had been given at each checkpoint.
+    :ivar lowers: the time that it was told of each stream.
     """
 
     name: str
@@ -83,7 +90,13 @@ class Life:
     left: bool = False
     events: list[bytes] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)
+    lowers: dict[str, int] = field(default_factory=dict)
+    assigner: WatermarkAssigner = field(default_factory=lambda: WatermarkAssigner(every=0))
     position: Position | None = None
+
+
+def _milliseconds() -> int:
+    return int(1000 * trio.current_time())
 
 
 class _Leave(Exception):
@@ -119,6 +132,13 @@ class Groups(Workload):
         self.retention = RetentionType.NONE
         if not self.truncates and others.random() < 0.25:
             self.retention = others.choice([*RetentionType][1:])
+        # Whether some writers report the times of their events, and after which time the controller
+        # forgets one that does not.
+        self.clock = Random(f"{world.settings.seed} {world.settings.workload} event time")
+        self.timed = self.clock.random() < 0.12
+        self.forgets = self.clock.choice((30.0, 300.0)) * max(1.0, world.seconds / 200) * self.timed
+        # The times of events, and their streams; but for those of which the controller did not know.
+        self.times: dict[bytes, tuple[int, str]] = {}
         # The newest generation that a reset has returned, and when.
         self.reset_to, self.reset_at = 0, 0.0
         # What is stored and was not delivered so far; None before all is stored.
@@ -129,8 +149,11 @@ class Groups(Workload):
         # Their segments have the same ids.
         segments = self.random.randint(1, 4)
         policy = None if self.retention is RetentionType.NONE else RetentionPolicy.by_size(1)
+        config = StreamConfiguration(
+            ScalingPolicy.fixed(segments), policy, timestamp_aggregation_timeout=self.forgets
+        )
         for stream in self.streams:
-            await client.create_stream(stream, StreamConfiguration(ScalingPolicy.fixed(segments), policy))
+            await client.create_stream(stream, config)
         # Rounds are rarer in long runs, as calls are.
         self.every = self.random.choice((1.0, 3.0, 10.0)) * max(1.0, self.world.seconds / 200)
         streams = [f"{SCOPE}/{each}" for each in self.streams]
@@ -149,6 +172,10 @@ class Groups(Workload):
                 nursery.start_soon(self.keep_reading)
             for stream in self.streams:
                 maybe_scale(self, nursery, stream, name=f"admin-scaler-{stream}")
+            if self.timed:
+                nursery.start_soon(self.mark)
+                for _ in range(self.clock.randint(1, 3)):
+                    nursery.start_soon(self.disturb, "clock", self.tell_time)
             if self.resetting:
                 nursery.start_soon(self.disturb, "resetter", self.change)
             if self.truncates:
@@ -185,6 +212,41 @@ class Groups(Workload):
                             events = [event() for _ in range(rng.randint(1, 5))]
                             await writer.write_events(events, key)
         self.written.set()
+
+    async def tell_time(self, process: Process) -> None:
+        """Write events that have a time, and report it now and then."""
+        world, rng = self.world, process.random
+        pause = max(world.pause(rng), world.seconds / 100)
+        keys = [f"k{number}" for number in range(rng.randint(1, 6))]
+        async with process.client() as client:
+            while not world.quiet:
+                with world.bearing():
+                    stream = rng.choice(self.streams)
+                    async with client.event_writer(stream) as writer:
+                        name, last = f"t{next(self.numbers)}", -inf
+                        written: dict[bytes, tuple[int, str]] = {}
+                        for _ in range(rng.choice((3, 30))):
+                            began = trio.current_time()
+                            await writer.note_time(_milliseconds())
+                            # Otherwise it may have been forgotten meanwhile.
+                            if trio.current_time() < last + self.forgets:
+                                self.times |= written
+                            last, written = began, {}
+                            for _ in range(rng.randint(0, 5)):
+                                if world.quiet:
+                                    return
+                                key = rng.choice(keys)
+                                event = self.histories[stream].event(name, key)
+                                written[event] = _milliseconds(), stream
+                                await writer.write_event(event, key)
+                                await trio.sleep(pause * rng.random())
+
+    async def mark(self) -> None:
+        """Let the controller write watermarks more often than it does."""
+        while not self.complete:
+            await trio.sleep(self.world.seconds * 0.03 * self.clock.random())
+            for stream in self.streams:
+                self.world.cluster.controller.mark(SCOPE, stream)
 
     # --- reading
 
@@ -287,6 +349,27 @@ class Groups(Workload):
                 # Each epoch of the stream may take some rounds of the group, which are rare in long runs.
                 self.deadline = trio.current_time() + _PATIENCE
             life.position = reader.position
+            if self.timed and self.clock.random() < 0.2:
+                await self.look_at_time(group, reader, life)
+
+    async def look_at_time(self, group: ReaderGroup, reader: EventReader[bytes], life: Life) -> None:
+        """See what time the group has reached, for one of its streams or all."""
+        generation = self.generations[life.generation]
+        number = len(generation.delivered)
+        streams = self.streams
+        if self.clock.random() < 0.5:
+            streams = (self.clock.choice(self.streams),)
+            window = await reader.time_window(f"{SCOPE}/{streams[0]}")
+            lower = window.lower
+        else:
+            lower = await reader.watermark(life.assigner)
+        if lower is None or group.config.generation != life.generation:
+            return
+        generation.times.append((streams, number, lower))
+        for stream in streams if len(streams) == 1 else ():
+            if lower < life.lowers.get(stream, lower):
+                raise Failure(f"the time of {stream} goes from {life.lowers[stream]} back to {lower}")
+            life.lowers[stream] = lower
 
     # --- what takes care of the group
 
@@ -507,6 +590,16 @@ class Groups(Workload):
             if position < before + (event not in generation.again):
                 raise Failure(f"{event[:60]!r} was delivered after number {before} of its key")
             last_of[name] = max(before, position)
+        least = dict.fromkeys(self.streams, inf)
+        left = len(generation.delivered)
+        for streams, number, lower in sorted(generation.times, key=itemgetter(1), reverse=True):
+            for event in generation.delivered[number:left]:
+                at, stream = self.times.get(event, (0, ""))
+                if stream and event not in generation.again and event not in self.archive.twice:
+                    least[stream] = min(least[stream], at)
+            left = number
+            if lower > (oldest := min(least[each] for each in streams)):
+                raise Failure(f"an event of time {oldest} was delivered after the group had reached {lower}")
         stored = by_key(wanted)
         for name, events in by_key(dict.fromkeys(generation.delivered)).items():
             if events != stored[name][: len(events)]:

@@ -24,7 +24,7 @@ from pravega_wire.ingest import engine
 from pravega_wire.ingest import state as ingest_state
 from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.state import IngestRecord, Phase
-from pravega_wire.protocol import append
+from pravega_wire.protocol import append, watermarks
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import Appends
 from pravega_wire.protocol.group_algorithm import GroupMember
@@ -37,6 +37,7 @@ from pravega_wire.stream import batch, follow, reader_group, routing, transactio
 from pravega_wire.stream.byte_stream import ByteStreamReader
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.key_value_table import TableIterator
 from pravega_wire.stream.reader_group import ReaderGroup
@@ -45,6 +46,7 @@ from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import RoutedWriter
 from pravega_wire.stream.transaction import Transaction
 from pravega_wire.support.nurseries import run_all
+from pravega_wire.values.positions import Watermark
 from pravega_wire.values.types import Revision, ScopedStream, StreamCut
 from spark_adapter.exactly_once import driver, ledger
 from spark_adapter.exactly_once.at_once import at_once
@@ -325,6 +327,34 @@ def _start_not_held() -> Iterator[None]:
         await trio.lowlevel.checkpoint()
 
     with patch.object(reader_group, "hold", hold):
+        yield
+
+
+@tooth("time before the events", ("groups",), seeds=(168,))
+def _time_before_the_events() -> Iterator[None]:
+    """A writer reports its time although it has not stored all that it was given before."""
+    real = EventWriter._note
+
+    async def flush(self: EventWriter[Any]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def note(self: EventWriter[Any], timestamp: int) -> None:
+        with patch.object(EventWriter, "flush", flush):
+            await real(self, timestamp)
+
+    with patch.object(EventWriter, "_note", note):
+        yield
+
+
+@tooth("time of the fastest reader", ("groups",), seeds=(37, 168))
+def _time_of_the_fastest_reader() -> Iterator[None]:
+    """A group has reached a watermark when one of its segments has."""
+    real = watermarks.compare
+
+    def compare(place: watermarks.Place, mark: Watermark) -> int:
+        return real(place, mark) or 1
+
+    with patch.object(watermarks, "compare", compare):
         yield
 
 
