@@ -20,7 +20,7 @@ from uuid import uuid4
 import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, open_client
-from pravega_wire.errors import PravegaError
+from pravega_wire.errors import ControllerError, PravegaError
 from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.testing import PravegaCluster, ServerProcess, server_classpath
 from tests.faults import soak, transaction_soak
@@ -96,7 +96,16 @@ async def _stream(cluster: PravegaCluster) -> AsyncIterator[tuple[PravegaClient,
     config = PravegaConfig.from_defaults(controller_uri=cluster.controller_uri, scope=scope, env={})
     async with open_client(config) as client:
         await client.create_scope(scope)
-        await client.create_stream(STREAM, 1)
+        with trio.fail_after(60):
+            while True:
+                try:
+                    await client.create_stream(STREAM, 1)
+                    break
+                except ControllerError as error:
+                    # The test before may have killed a store, and the message says to call again.
+                    if error.status != "FAILURE":
+                        raise
+                    await trio.sleep(0.5)
         yield client, config
 
 
