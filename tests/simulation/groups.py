@@ -74,6 +74,8 @@ class Life:
     :ivar leaving: when it began to leave, or None; from then on others may see that it has left.
     :ivar ended: when nothing more came from it, or None.
     :ivar left: whether it left by itself.
+    :ivar disowned: how much it had been given when somebody decided to declare it dead although it lives, or
+        None; :ivar removed: since when all see that.
     :ivar events: what it was given.
     :ivar marks: how many events it had been given at each checkpoint.
     :ivar lowers: the time that it was told of each stream.
@@ -88,6 +90,8 @@ class Life:
     leaving: float | None = None
     ended: float | None = None
     left: bool = False
+    disowned: int | None = None
+    removed: float = inf
     events: list[bytes] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)
     lowers: dict[str, int] = field(default_factory=dict)
@@ -132,6 +136,12 @@ class Groups(Workload):
         self.retention = RetentionType.NONE
         if not self.truncates and others.random() < 0.25:
             self.retention = others.choice([*RetentionType][1:])
+        # Whether readers that live are declared dead, and names are used again; and which may be.
+        self.others = Random(f"{world.settings.seed} {world.settings.workload} names")
+        self.disowns = self.others.random() < 0.12
+        self.names: list[str] = []
+        # What readers were given that may not have been in the group any more.
+        self.doubtful: set[bytes] = set()
         # Whether some writers report the times of their events, and after which time the controller
         # forgets one that does not.
         self.clock = Random(f"{world.settings.seed} {world.settings.workload} event time")
@@ -273,7 +283,10 @@ class Groups(Workload):
                 if self.complete:
                     return
                 number = next(self.numbers)
-                life = Life(f"reader-{number}", trio.current_time())
+                name = f"reader-{number}"
+                if self.names and self.others.random() < 0.7:
+                    name = self.names.pop()  # whose former reader may be the last one to notice
+                life = Life(name, trio.current_time())
                 if self.truncates and number % 2:
                     life.on_truncated = "skip_to_head"
                 self.lives.append(life)
@@ -282,8 +295,10 @@ class Groups(Workload):
                         await self.live(process, client, life)
                 finally:
                     life.ended = trio.current_time()
-                    if not life.left:
+                    if not life.left and life.disowned is None:
                         self.offline.append(life)
+                    elif self.disowns and life.disowned is None:
+                        self.names.append(life.name)
 
     async def live(self, process: Process, client: PravegaClient, life: Life) -> None:
         """Read as one reader."""
@@ -342,6 +357,8 @@ class Groups(Workload):
             late = trio.current_time() > self.reset_at + self.every + _STALE
             if (late and life.generation < self.reset_to) or life.generation < group.config.generation:
                 raise Failure(f"{life.name} has not noticed a reset, and was given {value[:40]!r}")
+            if trio.current_time() > life.removed + self.every + _STALE:
+                raise Failure(f"{life.name} has not noticed that it is not in the group any more")
             self.generations[life.generation].delivered.append(value)
             life.events.append(value)
             if self.missing and value in self.missing and life.generation == max(self.generations):
@@ -382,6 +399,8 @@ class Groups(Workload):
                     async with client.reader_group(GROUP) as group:
                         while not self.complete:
                             await trio.sleep(max(0.5, world.seconds * 0.01) * rng.random())
+                            if self.disowns and not world.quiet and self.others.random() < 0.3:
+                                self.disown()
                             await self.take_offline(group)
                             if rng.random() < 0.1:
                                 await self.checkpoint(process, group)
@@ -394,7 +413,20 @@ class Groups(Workload):
             life = self.offline[0]
             with suppress(ReaderGroupError):
                 await group.reader_offline(life.name, life.position)
+            life.removed = trio.current_time()
             self.offline.pop(0)
+            if self.disowns:
+                self.names.append(life.name)
+
+    def disown(self) -> None:
+        """Take a reader for dead that is not. Others are given what it reads from now on as well."""
+        alive = [
+            each for each in self.lives if each.joined and each.leaving is None and each.disowned is None
+        ]
+        if alive:
+            life = self.others.choice(alive)
+            life.disowned = len(life.events)
+            self.offline.append(life)
 
     async def find_missing(self, client: PravegaClient, group: ReaderGroup) -> None:
         """Find what has to be delivered, once the last reset is over."""
@@ -551,12 +583,18 @@ class Groups(Workload):
     async def check(self, client: PravegaClient) -> None:
         await self.end(client)
         self.ended = True
+        for life in self.lives:
+            self.doubtful.update(life.events[life.disowned :] if life.disowned is not None else ())
         newest = max(self.generations)
         for number, generation in self.generations.items():
             self.check_generation(generation, await self.stored(client, generation.starts), number == newest)
             for before, after, cuts in generation.cuts:
                 await self.check_cuts(client, generation, before, after, cuts)
-        early = [life.name for life in self.lives if life.told and life.generation == newest]
+        early = [
+            life.name
+            for life in self.lives
+            if life.told and life.generation == newest and life.disowned is None
+        ]
         if early:
             raise Failure(f"{early} had to begin anew, and there was no reset")
         for made in self.checkpoints:
@@ -577,6 +615,7 @@ class Groups(Workload):
             event
             for event, number in times.items()
             if number > 1 + generation.again[event] + (event in self.archive.twice)
+            and event not in self.doubtful
         ]
         if doubled:
             raise Failure(f"delivered twice: {doubled[:5]} and {len(doubled)} in all")
@@ -584,18 +623,19 @@ class Groups(Workload):
         for event in generation.delivered:
             name = name_of(event)
             before = last_of.get(name, -1)
-            if event in self.archive.twice:
+            if event in self.archive.twice or event in self.doubtful:
                 continue
             position = int(event[len(name) + 1 : event.index(b"|", len(name) + 1)])
             if position < before + (event not in generation.again):
                 raise Failure(f"{event[:60]!r} was delivered after number {before} of its key")
             last_of[name] = max(before, position)
+        exempt = self.archive.twice | self.doubtful
         least = dict.fromkeys(self.streams, inf)
         left = len(generation.delivered)
         for streams, number, lower in sorted(generation.times, key=itemgetter(1), reverse=True):
             for event in generation.delivered[number:left]:
                 at, stream = self.times.get(event, (0, ""))
-                if stream and event not in generation.again and event not in self.archive.twice:
+                if stream and event not in generation.again and event not in exempt:
                     least[stream] = min(least[stream], at)
             left = number
             if lower > (oldest := min(least[each] for each in streams)):
@@ -620,6 +660,7 @@ class Groups(Workload):
             raise Failure(f"{len(early)} events lie before the group's cut, and were not delivered by then")
         if before is not None:
             late = {*generation.delivered[:before]} - found - generation.again.keys() - self.archive.twice
+            late -= self.doubtful
             if late:
                 raise Failure(f"{len(late)} events lie after the group's cut, and were delivered before it")
 
@@ -659,14 +700,18 @@ class Groups(Workload):
             if name in life.marks:
                 before.update(life.events[: life.marks[name]])
             elif life.joined is not None and life.joined < began:
-                if life.leaving is None or life.leaving > ended:
+                if (life.leaving is None or life.leaving > ended) and life.disowned is None:
                     raise Failure(f"checkpoint {name} is complete, and {life.name} has not reached it")
                 before.update(life.events)
-            elif life.events and life.joining < ended and (life.ended is None or life.ended <= ended):
+            elif (
+                life.events
+                and life.joining < ended
+                and (life.ended is None or life.ended <= ended or life.disowned is not None)
+            ):
                 # It joined while the checkpoint was begun, and was gone before its end: either is right.
                 return
         found = await self.between(client, generation, made.cuts)
-        wrong = (found ^ before) - generation.again.keys() - self.archive.twice
+        wrong = (found ^ before) - generation.again.keys() - self.archive.twice - self.doubtful
         if self.truncates:
             wrong -= self.archive.events - before
         if wrong:

@@ -330,6 +330,13 @@ def _start_not_held() -> Iterator[None]:
         yield
 
 
+@tooth("reader of the same name", ("groups",), seeds=(228, 194))
+def _reader_of_the_same_name() -> Iterator[None]:
+    """A reader that was declared dead takes another one, which has its name now, for itself."""
+    with patch.object(GroupMember, "_is_in", lambda self, state: state.is_online(self.reader)):
+        yield
+
+
 @tooth("time before the events", ("groups",), seeds=(168,))
 def _time_before_the_events() -> Iterator[None]:
     """A writer reports its time although it has not stored all that it was given before."""
