@@ -366,7 +366,8 @@ class PravegaClient(PravegaClientBase):
     async def cut_at(self, stream: StreamName, time: datetime | int) -> StreamCut:
         """Return the last known position before which all events are older than a time.
 
-        Events after it may be older, too: a watermark is made about every ten seconds. The result is the head
+        Events after it may be older, too: a watermark is made about every ten seconds. With several writers,
+        an event before it may be newer, if its writer had not reported that time yet. The result is the head
         if no watermark is that old, or if the position has been truncated. The credentials must allow
         writing, as for :meth:`stream_layout`.
 

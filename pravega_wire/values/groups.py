@@ -312,7 +312,8 @@ class TimeWindow:
     """The event time that a group has reached in a stream, in the unit that its writers use.
 
     :ivar lower: no event still to be read is older; None near the head of the stream.
-    :ivar upper: no event read so far is newer; None near the tail of the stream.
+    :ivar upper: no event read so far is newer, unless its writer had not reported that time yet; None near
+        the tail of the stream.
     """
 
     lower: int | None
