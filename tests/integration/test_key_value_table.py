@@ -475,7 +475,6 @@ async def test_versions_hold_after_compaction(config: PravegaConfig) -> None:
         assert [entry.key.primary async for entry in table.entries(prefix=b"old")] == [b"old4"]
 
 
-@pytest.mark.smoke
 async def test_items_in_one_buffer(config: PravegaConfig) -> None:
     keys = [b"%04d" % number for number in range(50)]
     values = [b"v%d" % number for number in range(50)]
@@ -513,6 +512,7 @@ async def test_a_serializer_that_raises_what_ends_iterations(
         assert await table.get_many([b"0000", b"0001", b"0002"]) == [entry async for entry in table.entries()]
 
 
+@pytest.mark.smoke
 async def test_serializers(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_key_value_table("texts", KeyValueTableConfiguration(2, 3, 2))
