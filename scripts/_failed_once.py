@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,24 @@ def failed_once(cache: Path, *, but_not: tuple[str, ...] = ()) -> list[str]:
         return []  # nothing ran
     few = 0 < len(tests) <= _SECOND_TRIES
     return tests if few and not any(each.startswith(but_not) for each in tests) else []
+
+
+def reasons(report: Path) -> list[str]:
+    """A line for each failed test of a run: its name and the first line of what it said.
+
+    :param report: what pytest's option ``--junitxml`` wrote.
+    """
+    try:
+        cases = ElementTree.parse(report).iter("testcase")
+    except (OSError, ElementTree.ParseError):
+        return []  # the run did not reach its end
+    return [
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}: "
+        f"{(each.get('message') or each.text or '').strip().partition(chr(10))[0]}"
+        for case in cases
+        for each in case
+        if each.tag in ("failure", "error")
+    ]
 
 
 def report(once: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -49,6 +50,33 @@ def test_a_test_must_be_on_the_list_which_must_not_grow(
         assert ("add it to tests/failed-once.toml" in said) == (each not in known.split())
     number = len({*once.split(), *known.split()})
     assert (f"error: {number} tests are on tests/failed-once.toml" in " ".join(words)) == (number > 3)
+
+
+def test_the_reasons_of_failures_are_read_from_the_report_of_pytest(
+    script: dict[str, Any], tmp_path: Path
+) -> None:
+    test = tmp_path / "tests" / "test_example.py"
+    test.parent.mkdir()
+    test.write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('page', ['a.md', 'b.md'])\n"
+        "def test_pages(page): assert page == 'a.md'\n"
+        "@pytest.fixture\n"
+        "def server(): raise OSError('no\\nserver')\n"
+        "def test_server(server): pass\n"
+    )
+    xml = tmp_path / "report.xml"
+    assert script["reasons"](xml) == []
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", f"--junitxml={xml}", "tests"],
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    page, server = script["reasons"](xml)
+    assert page.startswith("tests/test_example.py::test_pages[b.md]: AssertionError: assert 'b.md' == 'a.md'")
+    assert server.startswith("tests/test_example.py::test_server: ")
+    assert "OSError: no" in server
+    xml.write_text("<testsuites><testsuite>")
+    assert script["reasons"](xml) == []
 
 
 def test_each_entry_of_the_list_names_a_test_and_a_day(script: dict[str, Any]) -> None:
