@@ -242,12 +242,22 @@ def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:
     only later, on the condition that nothing else was stored before it.
 
     :param reader: name of the reader.
-    :param offsets: offsets up to which it has read; for its other segments the assigned offset counts.
+    :param offsets: offsets up to which it has read. For its other segments the assigned offset counts, and
+        for one that it was given again later, further on: another reader has read what lies between.
     """
 
     def generate(state: GroupState) -> Sequence[GroupUpdate]:
         owned = state.assigned.get(reader, {})
-        return [RemoveReader(reader, {name: at for name, at in offsets.items() if name in owned})]
+        return [
+            RemoveReader(
+                reader,
+                {
+                    name: at
+                    for name, at in offsets.items()
+                    if name in owned and (at < 0 or 0 <= owned[name] <= at)  # a negative one is the end
+                },
+            )
+        ]
 
     return generate
 

@@ -538,8 +538,10 @@ class ReaderGroup:
         It does not join later either, if it died while it joined: also after :class:`ReaderGroupError`, a
         request to join that was sent before this call is refused or has been undone.
 
-        :param position: the position it has read to, if known. Otherwise the others continue from its last
-            checkpoint, or from where it acquired its segments, so some events are read again.
+        :param position: the position it has read to, if known: :attr:`EventReader.position`, stored with what
+            its last event or batch led to. Otherwise the others continue from its last checkpoint, or from
+            where it acquired its segments, so some events are read again. So they do where that is further on
+            than the position: then other readers have read a segment since, and the reader got it back.
         :raises ReaderGroupError: the group has no reader of this name.
         :raises InvalidArgumentError: the name is empty, or the position is not a :class:`Position`.
         """

@@ -24,6 +24,7 @@ from pravega_wire import (
     EventPointer,
     EventReader,
     EventTimeOrder,
+    Position,
     PravegaClient,
     PravegaConfig,
     ReaderGroup,
@@ -835,6 +836,25 @@ async def test_readers_that_die(config: PravegaConfig) -> None:
                 ) as missing:
                     await group.reader_offline("nobody")
                 assert "heir" not in str(missing.value)
+
+
+async def test_a_position_from_before_another_reader_had_the_segment(config: PravegaConfig) -> None:
+    """A reader keeps its position with each event, and dies again before it is given another one."""
+    async with open_client(config) as client, open_client(config) as doomed:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 30)
+        async with group_of(client, "s", automatic_checkpoint_interval=-0.001) as group:
+            async with group.reader("a") as reader:
+                await take(reader, 10)
+                kept = Position.from_text(reader.position.to_text())
+            async with group.reader("b") as other:
+                assert await take(other, 10) == [event_of(number)[0] for number in range(10, 20)]
+            async with doomed.reader_group("g") as same, same.reader("a") as again:
+                while not again.segments:
+                    await again.read_event(0)
+                await group.reader_offline("a", kept)
+                async with group.reader("c") as last:
+                    assert await take(last, 10) == [event_of(number)[0] for number in range(20, 30)]
 
 
 async def test_a_dead_reader_does_not_join_later(config: PravegaConfig) -> None:
