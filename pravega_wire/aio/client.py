@@ -217,10 +217,10 @@ class PravegaClient(PravegaClientBase):
     async def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete a scope. Returns False if it did not exist.
 
-        With ``recursive`` a 0.13.0 server does not report whether it existed. Without ``recursive`` the
-        client first lists the scope, and sends the request only if the scope is empty. This is because a
-        0.13.0 controller damages a scope that it refuses to delete. Do not create anything in a scope while
-        it is being deleted: whatever is created between the listing and the deletion still damages it.
+        Without ``recursive`` the client first lists the scope, and sends the request only if the scope is
+        empty. This is because a 0.13.0 controller damages a scope that it refuses to delete. Do not create
+        anything in a scope while it is being deleted: whatever is created between the listing and the
+        deletion still damages it.
 
         :param recursive: also delete every stream, reader group and table in the scope.
         :raises ScopeNotEmptyError: the scope is not empty and ``recursive`` is false. The scope is unchanged.

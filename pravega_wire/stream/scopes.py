@@ -70,19 +70,24 @@ async def delete_recursively(core: ClientCore, scope: str) -> bool:
     """Delete a scope and its contents; see :meth:`PravegaClient.delete_scope`."""
 
     async def call() -> bool:
-        await _delete_subscribers(core, scope)
-        return await core.controller.delete_scope_recursive(scope)
+        # A 0.13.0 server says the same whether it existed or not. It is asked in any case, for the rest of a
+        # scope whose deletion was interrupted.
+        existed = await _delete_subscribers(core, scope)
+        return await core.controller.delete_scope_recursive(scope) and existed
 
     return await _watched(call, lambda: _watch_deletion(core, scope))
 
 
-async def _delete_subscribers(core: ClientCore, scope: str) -> None:
-    """Delete the reader groups that the controller cannot delete after their streams."""
+async def _delete_subscribers(core: ClientCore, scope: str) -> bool:
+    """Delete the reader groups that the controller cannot delete after their streams.
+
+    :returns: whether the scope exists.
+    """
     try:
         async with aclosing(cast("Any", core.controller.list_streams(scope))) as listed:
             states = [name async for name in listed if name.startswith(STATE_PREFIX)]
     except ScopeNotFoundError:
-        return
+        return False
     for name in states:
         group = name.removeprefix(STATE_PREFIX)
         # Somebody else deletes it, or the scope is broken, as the deletion of the scope will report.
@@ -91,6 +96,7 @@ async def _delete_subscribers(core: ClientCore, scope: str) -> None:
             if config.retention is not RetentionType.NONE:
                 await reader_group.delete(core, ScopedStream(scope, group))
                 note_progress()
+    return True
 
 
 async def update_stream(core: ClientCore, name: ScopedStream, configuration: StreamConfiguration) -> None:

@@ -98,6 +98,7 @@ async def test_a_refusal_leaves_the_scope_whole(config: PravegaConfig, kind: str
         assert await client.create_key_value_table("table", TABLE)
         assert await client.delete_scope(scope, recursive=True)
         assert not await client.scope_exists(scope)
+        assert await client.delete_scope(scope, recursive=True) is False
 
 
 async def test_a_broken_scope_is_named_and_can_be_deleted(config: PravegaConfig) -> None:
