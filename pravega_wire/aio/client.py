@@ -935,7 +935,11 @@ class PravegaClient(PravegaClientBase):
     async def create_reader_group(
         self,
         group: StreamName,
-        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
+        config: ReaderGroupConfig
+        | StreamName
+        | StreamCut
+        | Iterable[StreamName | StreamCut]
+        | Mapping[ScopedStream, StreamCut | None],
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
@@ -944,7 +948,8 @@ class PravegaClient(PravegaClientBase):
 
         :param group: ``"scope/group"``, or a name in the default scope.
         :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
-            :class:`StreamCut` to read from there, or an iterable of these.
+            :class:`StreamCut` to read from there, or an iterable of these; or cuts by stream, as
+            :meth:`ReaderGroup.stream_cuts` and the like return them.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises StreamNotFoundError: one of the streams does not exist.
@@ -1950,7 +1955,13 @@ class ReaderGroup(ReaderGroupBase):
         await self._call(self._twin.cancel_outstanding_checkpoints)
 
     async def reset(
-        self, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None
+        self,
+        to: Checkpoint
+        | ReaderGroupConfig
+        | StreamCut
+        | Iterable[StreamCut]
+        | Mapping[ScopedStream, StreamCut]
+        | None = None,
     ) -> ReaderGroupConfig:
         """Restart the group from another position, or with another configuration.
 
@@ -1959,9 +1970,9 @@ class ReaderGroup(ReaderGroupBase):
         What the group has released to the retention policies of its streams stays released, so data after an
         earlier position may be deleted before it is read again.
 
-        :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
-            replaces the present one; or None for the last complete checkpoint (before the first: the same
-            start).
+        :param to: a checkpoint; or cuts, also by stream as :meth:`last_checkpoint` returns them (streams
+            without one begin at their heads); or a configuration that replaces the present one; or None for
+            the last complete checkpoint (before the first: the same start).
         :returns: the new configuration.
         :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read or is not a
             position in it, or a stream has two.
@@ -1972,7 +1983,9 @@ class ReaderGroup(ReaderGroupBase):
         """
         return await self._call(self._twin.reset, listed(to))
 
-    async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
+    async def update_retention_stream_cut(
+        self, cuts: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut]
+    ) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``, or it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -1243,7 +1243,11 @@ class PravegaClient:
     async def create_reader_group(
         self,
         group: StreamName,
-        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
+        config: ReaderGroupConfig
+        | StreamName
+        | StreamCut
+        | Iterable[StreamName | StreamCut]
+        | Mapping[ScopedStream, StreamCut | None],
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
@@ -1252,7 +1256,8 @@ class PravegaClient:
 
         :param group: ``"scope/group"``, or a name in the default scope.
         :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
-            :class:`StreamCut` to read from there, or an iterable of these.
+            :class:`StreamCut` to read from there, or an iterable of these; or cuts by stream, as
+            :meth:`ReaderGroup.stream_cuts` and the like return them.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises StreamNotFoundError: one of the streams does not exist.

@@ -738,7 +738,13 @@ class ReaderGroup:
 
     @limited("resetting reader group {self.name}")
     async def reset(
-        self, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None
+        self,
+        to: Checkpoint
+        | ReaderGroupConfig
+        | StreamCut
+        | Iterable[StreamCut]
+        | Mapping[ScopedStream, StreamCut]
+        | None = None,
     ) -> ReaderGroupConfig:
         """Restart the group from another position, or with another configuration.
 
@@ -747,9 +753,9 @@ class ReaderGroup:
         What the group has released to the retention policies of its streams stays released, so data after an
         earlier position may be deleted before it is read again.
 
-        :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
-            replaces the present one; or None for the last complete checkpoint (before the first: the same
-            start).
+        :param to: a checkpoint; or cuts, also by stream as :meth:`last_checkpoint` returns them (streams
+            without one begin at their heads); or a configuration that replaces the present one; or None for
+            the last complete checkpoint (before the first: the same start).
         :returns: the new configuration.
         :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read or is not a
             position in it, or a stream has two.
@@ -794,7 +800,14 @@ class ReaderGroup:
             )
 
     async def _new_config(
-        self, state: GroupState, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None
+        self,
+        state: GroupState,
+        to: Checkpoint
+        | ReaderGroupConfig
+        | StreamCut
+        | Iterable[StreamCut]
+        | Mapping[ScopedStream, StreamCut]
+        | None,
     ) -> ReaderGroupConfig:
         if isinstance(to, ReaderGroupConfig):
             return to
@@ -848,7 +861,9 @@ class ReaderGroup:
         return accepted
 
     @limited("updating the retention of reader group {self.name}")
-    async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
+    async def update_retention_stream_cut(
+        self, cuts: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut]
+    ) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``, or it

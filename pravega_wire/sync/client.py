@@ -1020,7 +1020,11 @@ class PravegaClient(PravegaClientBase):
     def create_reader_group(
         self,
         group: StreamName,
-        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
+        config: ReaderGroupConfig
+        | StreamName
+        | StreamCut
+        | Iterable[StreamName | StreamCut]
+        | Mapping[ScopedStream, StreamCut | None],
         *,
         timeout: float | None = None,
     ) -> bool:
@@ -1031,7 +1035,8 @@ class PravegaClient(PravegaClientBase):
 
         :param group: ``"scope/group"``, or a name in the default scope.
         :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
-            :class:`StreamCut` to read from there, or an iterable of these.
+            :class:`StreamCut` to read from there, or an iterable of these; or cuts by stream, as
+            :meth:`ReaderGroup.stream_cuts` and the like return them.
         :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
@@ -2159,7 +2164,12 @@ class ReaderGroup(ReaderGroupBase):
 
     def reset(
         self,
-        to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None,
+        to: Checkpoint
+        | ReaderGroupConfig
+        | StreamCut
+        | Iterable[StreamCut]
+        | Mapping[ScopedStream, StreamCut]
+        | None = None,
         *,
         timeout: float | None = None,
     ) -> ReaderGroupConfig:
@@ -2170,9 +2180,9 @@ class ReaderGroup(ReaderGroupBase):
         What the group has released to the retention policies of its streams stays released, so data after an
         earlier position may be deleted before it is read again.
 
-        :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
-            replaces the present one; or None for the last complete checkpoint (before the first: the same
-            start).
+        :param to: a checkpoint; or cuts, also by stream as :meth:`last_checkpoint` returns them (streams
+            without one begin at their heads); or a configuration that replaces the present one; or None for
+            the last complete checkpoint (before the first: the same start).
         :param timeout: the longest time that this call may take, in seconds.
         :returns: the new configuration.
         :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read or is not a
@@ -2185,7 +2195,10 @@ class ReaderGroup(ReaderGroupBase):
         return self._call(timeout, self._twin.reset, listed(to))
 
     def update_retention_stream_cut(
-        self, cuts: StreamCut | Iterable[StreamCut], *, timeout: float | None = None
+        self,
+        cuts: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut],
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Allow the streams to delete everything before these cuts.
 

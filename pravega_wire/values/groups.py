@@ -71,13 +71,17 @@ def _start(given: object) -> tuple[ScopedStream, StreamCut | None]:
     )
 
 
-def starts_of(given: Start | Iterable[Start]) -> Iterable[Start]:
-    """What a group reads, of which there may be one.
+def starts_of(
+    given: Start | Iterable[Start] | Mapping[ScopedStream, StreamCut | None],
+) -> Iterable[Start]:
+    """What a group reads, of which there may be one, or by stream.
 
     :raises ArgumentTypeError: it is neither a stream or a cut nor an iterable.
     """
     if isinstance(given, str | ScopedStream | StreamCut):
         return (given,)
+    if isinstance(given, Mapping):
+        return [stream if cut is None else cut for stream, cut in given.items()]
     check_several("the streams of a reader group", given)
     return given
 
@@ -100,8 +104,10 @@ def _one_each(
     return found
 
 
-def cuts_of(name: str, given: StreamCut | Iterable[StreamCut]) -> list[StreamCut]:
-    """Stream cuts, of which there may be one.
+def cuts_of(
+    name: str, given: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut]
+) -> list[StreamCut]:
+    """Stream cuts, of which there may be one, or by stream.
 
     :param name: name of the argument, for the message.
     :raises ArgumentTypeError: they are something else.
@@ -109,7 +115,7 @@ def cuts_of(name: str, given: StreamCut | Iterable[StreamCut]) -> list[StreamCut
     if isinstance(given, StreamCut):
         return [given]
     check_several(name, given)
-    cuts = list(given)
+    cuts = list(given.values() if isinstance(given, Mapping) else given)
     for each in cuts:
         if not isinstance(each, StreamCut):
             raise ArgumentTypeError(f"{name} must be of the class StreamCut, not {type(each).__name__}")
@@ -194,9 +200,9 @@ class ReaderGroupConfig:
     @classmethod
     def of(
         cls,
-        streams: Start | Iterable[Start],
+        streams: Start | Iterable[Start] | Mapping[ScopedStream, StreamCut | None],
         *,
-        ends: StreamCut | Iterable[StreamCut] = (),
+        ends: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut] = (),
         group_refresh_interval: float = 3,
         automatic_checkpoint_interval: float = 30,
         max_outstanding_checkpoints: int = 3,
@@ -205,7 +211,8 @@ class ReaderGroupConfig:
         """Create a configuration from a list of streams.
 
         :param streams: streams to read from their heads, each a :class:`ScopedStream` or a full name
-            ``"scope/stream"``; or stream cuts to read from. A single one needs no list.
+            ``"scope/stream"``; or stream cuts to read from. A single one needs no list; cuts may be those
+            that :meth:`ReaderGroup.stream_cuts` and the like return, by stream.
         :param ends: stream cuts to end at, at most one for each stream.
         :param group_refresh_interval: as in :class:`ReaderGroupConfig`.
         :param automatic_checkpoint_interval: as in :class:`ReaderGroupConfig`.
@@ -234,7 +241,7 @@ class ReaderGroupConfig:
         """True if the readers start checkpoints automatically."""
         return self.automatic_checkpoint_interval > 0
 
-    def starting_at(self, cuts: StreamCut | Iterable[StreamCut]) -> Self:
+    def starting_at(self, cuts: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut]) -> Self:
         """Return a copy that starts at other cuts.
 
         :param cuts: the cuts to start at; a stream without one starts at its head.

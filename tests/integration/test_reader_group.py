@@ -320,9 +320,16 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
             # A checkpoint that no reader has to answer counts as well.
             newest = await group.checkpoint("all read")
             assert newest.cuts == (await client.tail("s"),)
-            assert (await group.last_checkpoint()) == {config.resolve("s"): newest.cuts[0]}
+            newest_cuts = await group.last_checkpoint()
+            assert newest_cuts == {config.resolve("s"): newest.cuts[0]}
             assert await group.unread_bytes() == 0
             assert (await group.reset()).starts == {config.resolve("s"): newest.cuts[0]}
+            # What the calls return by stream can be passed on.
+            await group.reset([])
+            assert (await group.reset(newest_cuts)).starts == newest_cuts
+            await client.create_reader_group("later", newest_cuts)
+            async with client.reader_group("later") as later:
+                assert later.config.starts == newest_cuts
 
 
 async def test_a_reset_begins_at_a_checkpoint_that_is_completed_meanwhile(

@@ -454,6 +454,11 @@ def test_configurations_are_values() -> None:
     assert not config.automatic_checkpoints
     cut = StreamCut(ORDERS, {0: 9})
     assert config.starting_at([cut]).starts == {ORDERS: cut}
+    # by stream, as a group's cuts are returned
+    assert config.starting_at({ORDERS: cut}).starts == {ORDERS: cut}
+    both = ReaderGroupConfig.of({ORDERS: cut}, ends={ORDERS: cut})
+    assert (both.starts, both.ends) == ({ORDERS: cut}, {ORDERS: cut})
+    assert ReaderGroupConfig.of(config.starts).starts == config.starts
     assert config.streams == (ORDERS,)
     with pytest.raises(TypeError):
         config.starts[ORDERS] = cut  # type: ignore[index]  # read-only
