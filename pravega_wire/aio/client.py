@@ -381,7 +381,8 @@ class PravegaClient(PravegaClientBase):
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
         """Return the segments that follow a sealed segment, each with all its predecessors.
 
-        The result is empty if the stream was sealed, or if the segment is active.
+        The result is empty if the stream was sealed, if the segment is active, or if there is no such
+        segment.
 
         :param segment_id: the id of the segment.
         :raises StreamNotFoundError: the stream does not exist.

@@ -135,7 +135,7 @@ def describe(session: Session, name: str) -> None:
     "reset",
     help="Restart a reader group from another position. Its readers fail and have to be started again. "
     f"Without --to it goes back to its last checkpoint. CUT is {points.HELP}. For a group of several "
-    "streams, give a cut of each, or head or tail for all.",
+    "streams, give a cut of each, or one head, tail or time for all.",
     examples=(
         "pravega-wire group reset demo/nightly --to head",
         "pravega-wire group reset demo/nightly --to @yesterday.cut --yes",

@@ -415,7 +415,8 @@ class PravegaClient(PravegaClientBase):
     def successors(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> Successors:
         """Return the segments that follow a sealed segment, each with all its predecessors.
 
-        The result is empty if the stream was sealed, or if the segment is active.
+        The result is empty if the stream was sealed, if the segment is active, or if there is no such
+        segment.
 
         :param segment_id: the id of the segment.
         :param timeout: the longest time that this call may take, in seconds.
