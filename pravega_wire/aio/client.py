@@ -2107,6 +2107,8 @@ class EventReader(EventReaderBase[T]):
         :raises ReinitializationRequiredError: the group was reset, or this reader was declared offline: leave
             it, and create a new one.
         :raises DataLossError: the next events were truncated.
+        :raises StreamNotFoundError: a stream of the group was deleted and created again, and the group has
+            finished with the old one. It is raised once; the next call goes on with the other streams.
         :raises DecodeError: the bytes in the segment are not an event, or the serializer rejects the payload.
         """
         return await self._read_event(timeout)

@@ -249,6 +249,7 @@ class EventReader(Generic[T]):
         on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+        former: GroupLink | None = None,
     ) -> None:
         check_on_truncated(on_truncated)
         check_seconds("initial_delay", initial_delay, zero=True)
@@ -275,6 +276,7 @@ class EventReader(Generic[T]):
             initial_delay=initial_delay,
             joined=lambda: 0 if self._link is None else self._link.joined(reader_id),
         )
+        self._former = former
         self._link: GroupLink | None = None
         self._entered = False
         # One for each of the reader's tasks.
@@ -352,7 +354,7 @@ class EventReader(Generic[T]):
 
     @limited("joining group {self.group} as reader {self.reader_id}")
     async def _join(self) -> None:
-        self._link = await GroupLink.open(self._core, self.group)
+        self._link = await GroupLink.open(self._core, self.group, self._former)
         await self._link.run(self._member.join())
 
     async def _give_up_joining(self, error: BaseException) -> None:
@@ -531,6 +533,8 @@ class EventReader(Generic[T]):
         :raises ReinitializationRequiredError: the group was reset, or this reader was declared offline: leave
             it, and create a new one.
         :raises DataLossError: the next events were truncated.
+        :raises StreamNotFoundError: a stream of the group was deleted and created again, and the group has
+            finished with the old one. It is raised once; the next call goes on with the other streams.
         :raises DecodeError: the bytes in the segment are not an event, or the serializer rejects the payload.
         """
         event = self.read_event_nowait()
@@ -698,6 +702,7 @@ class EventReader(Generic[T]):
                     if checkpoint is not None:
                         self._reached = ReachedCheckpoint(checkpoint)
                         return self._reached
+                link.tell_created_again()
                 cursor = self._cursor or self._next_cursor()
                 if cursor is not None:
                     await trio.lowlevel.checkpoint()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeVar
 
@@ -410,14 +410,16 @@ class GroupLink:
         shared.links += 1
         # What was fetched by then may have been written at any time.
         self.watched_since = datetime.now(UTC)
+        self._created_again: set[ScopedStream] = set()
         self._watermarks: dict[ScopedStream, StreamWatermarks] = {}
         self._watermarks_of = 0
 
     @classmethod
-    async def open(cls, core: ClientCore, group: ScopedStream) -> Self:
+    async def open(cls, core: ClientCore, group: ScopedStream, former: GroupLink | None = None) -> Self:
         """Connect to a group's state and fetch it.
 
-        :raises ReaderGroupNotFoundError: the group does not exist.
+        :param former: a link to the same group; it may be closed.
+        :raises ReaderGroupNotFoundError: the group does not exist, or is not the one of the former link.
         """
         core.check_open()
         try:
@@ -426,6 +428,10 @@ class GroupLink:
             raise ReaderGroupNotFoundError(
                 f"reader group {group} does not exist", scope=group.scope
             ) from error
+        if former is not None and segment_id != former._shared.segment_id:
+            raise ReaderGroupNotFoundError(
+                f"reader group {group} was deleted and created again: open it again", scope=group.scope
+            )
         shared = core.group_states.get(group)
         # A group that was deleted and created again has another segment.
         if shared is None or shared.segment_id != segment_id:
@@ -565,7 +571,34 @@ class GroupLink:
                 return await initial_state(self.core, config)
             case Publish(cuts, config):
                 return await self.publish(cuts, config)
+            case AskSuccessors(segment):
+                return await self._successors(segment)
         return await Topology(self.core, self.state.config).answer(action)
+
+    async def _successors(self, segment: str) -> Sequence[FollowingSegment]:
+        found = await Topology(self.core, self.state.config).successors(segment)
+        if not found:
+            # Only a stream without active segments was sealed or deleted. A controller records what follows
+            # a segment before it seals the segment.
+            stream = stream_of(segment)
+            with suppress(StreamNotFoundError):
+                if await self.core.controller.get_current_segments(stream.scope, stream.name):
+                    self._created_again.add(stream)
+        return found
+
+    def tell_created_again(self) -> None:
+        """Tell, once, of a stream whose new segments the group does not read.
+
+        :raises StreamNotFoundError: the stream that the group read was deleted, and created again.
+        """
+        if self._created_again:
+            stream = self._created_again.pop()
+            raise StreamNotFoundError(
+                f"stream {stream} was deleted and created again: reader group {self.group} has finished with "
+                "it, and reads nothing of the new one until it is reset",
+                scope=stream.scope,
+                stream=stream.name,
+            )
 
     async def _compact(self) -> None:
         with self._waiters.waiting():

@@ -529,6 +529,7 @@ class ReaderGroup:
             on_truncated=on_truncated,
             on_checkpoint=on_checkpoint,
             max_buffered_bytes=max_buffered_bytes,
+            former=self._link,
         )
 
     @limited("taking reader {} of {self.name} offline")
@@ -906,7 +907,7 @@ class ReaderGroup:
         :raises ClosedError: the group was closed before or during this call.
         """
         with self._waiters.waiting():
-            link = await GroupLink.open(self._core, self._link.group)
+            link = await GroupLink.open(self._core, self._link.group, self._link)
         try:
             last = -1
             while True:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count, islice
 from time import monotonic
+from typing import Literal
 from uuid import UUID, uuid4
 
 import pytest
@@ -1721,6 +1722,47 @@ async def test_a_stream_of_the_group_is_deleted_and_created_again(config: Praveg
             assert metrics.segments == 2
 
 
+@pytest.mark.parametrize("on_truncated", ["raise", "skip_to_head"])
+async def test_a_reader_is_told_that_a_stream_was_created_again(
+    config: PravegaConfig, on_truncated: Literal["raise", "skip_to_head"]
+) -> None:
+    """Not that the stream has ended, though it has for the group. Other streams go on."""
+
+    async with open_client(config) as client:
+        for stream in ("s", "t"):
+            await client.create_stream(stream, 1)
+            await write(client, stream, 0, 10)
+        async with group_of(client, "s", "t", group_refresh_interval=0) as group:
+            async with group.reader("a", on_truncated=on_truncated) as reader:
+                await take(reader, 20)
+                await client.delete_stream("s", seal=True)
+                await client.create_stream("s", 1)
+                await write(client, "s", 0, 10)
+                await write(client, "t", 10, 20)
+                told: list[StreamNotFoundError] = []
+                found: list[Event[bytes]] = []
+                while len(found) < 10 or not told:
+                    try:
+                        event = await reader.read_event()
+                    except DataLossError:
+                        # It depends on whether the end was read before the stream was deleted.
+                        continue
+                    except StreamNotFoundError as error:
+                        told.append(error)
+                        continue
+                    if event is not None:
+                        found.append(event)
+                assert [each.stream for each in told] == ["s"]
+                assert "was deleted and created again" in str(told[0])
+                assert [each.value for each in found] == [event_of(n)[0] for n in range(10, 20)]
+                await client.seal_stream("t")
+                while not reader.end_of_data:
+                    assert await reader.read_event() is None
+            await group.reset(ReaderGroupConfig.of([client.config.resolve("s")]))
+            async with group.reader("a") as reader:
+                assert await take(reader, 10) == [event_of(number)[0] for number in range(10)]
+
+
 async def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> None:
     """The second task is refused, and the first is told what comes of it."""
 
@@ -1980,4 +2022,12 @@ async def test_a_group_that_is_created_again_has_a_state_of_its_own(config: Prav
                 with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
                     while True:
                         await lost.read_event(1)
+                # What is made of the former group does not work on the new one.
+                with pytest.raises(ReaderGroupNotFoundError, match="created again: open it again"):
+                    async with before.reader("c"):
+                        pass
+                with pytest.raises(ReaderGroupNotFoundError, match="created again: open it again"):
+                    await before.wait_for_end_of_data()
+                await after.refresh()
+                assert set(after.online_readers) == {"b"}
             assert await (await client.reader_group("g")).last_checkpoint() is None

@@ -158,7 +158,7 @@ class Setting:
         self.synchronizer = Synchronizer({SEGMENT: start}, {} if end is None else {SEGMENT: end})
         monkeypatch.setattr(GroupLink, "open", self._open)
 
-    async def _open(self, core: Any, group: ScopedStream) -> GroupLink:
+    async def _open(self, core: Any, group: ScopedStream, former: object) -> GroupLink:
         await trio.lowlevel.checkpoint()
         return GroupLink(core, group, cast("Any", self.synchronizer))
 
