@@ -7,6 +7,7 @@ each of them: an :class:`EventBatch` is the buffer and an array of positions.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice, pairwise, repeat
@@ -235,7 +236,12 @@ class EventBatch:
         )
 
     def walk(
-        self, data: bytes, left: Iterator[None], kind: type[E], place: tuple[str, int]
+        self,
+        data: bytes,
+        left: Iterator[None],
+        kind: type[E],
+        place: tuple[str, int],
+        stopped: list[int],
     ) -> Generator[E, None, None]:
         """Events of a batch that was not split, for :class:`EventRows`.
 
@@ -247,30 +253,36 @@ class EventBatch:
             tells how many events were given out.
         :param kind: the class of the events.
         :param place: their place.
+        :param stopped: as for :func:`_equal_events_of`.
         """
         all_left = length_hint(left)
         unpack = _walk_unpack
         header = _HEADER_BYTES
         begin = 0
         (length,) = _unpack_header(data, 0)
-        for _ in left:
-            event = kind()
-            try:
-                event.value, following = unpack[length](data, begin + header)
-            except (KeyError, StructError):
-                found = _unpack_slowly(data, begin + header, length)
-                if found is None:
-                    break
-                event.value, following = found
-            length += header
-            event._place = place
-            event._begin = begin
-            event.length = length
-            begin += length
-            length = following
-            yield event
-        if self._count < 0:
-            self._end_at(begin, all_left - length_hint(left) - 1)
+        try:
+            for _ in left:
+                event = kind()
+                try:
+                    event.value, following = unpack[length](data, begin + header)
+                except (KeyError, StructError):
+                    found = _unpack_slowly(data, begin + header, length)
+                    if found is None:
+                        break
+                    event.value, following = found
+                length += header
+                event._place = place
+                event._begin = begin
+                event.length = length
+                # Nothing is called from here on: an interrupt comes before this, or after the event.
+                begin += length
+                length = following
+                yield event
+            if self._count < 0:
+                self._end_at(begin, all_left - length_hint(left) - 1)
+        except BaseException:
+            stopped.append(begin)
+            raise
 
     def _walk_payloads(self, data: bytes) -> Iterator[bytes]:
         # walk() without an object for each event besides its payload.
@@ -382,11 +394,12 @@ class EventRows(Generic[E]):
     :param batch: the events.
     :param kind: class of the objects. It is called without arguments.
     :param deserialize: makes the value of a payload; default: the value is the payload. After an exception
-        from it the next object is that of the next event.
+        from it the next object is that of the next event; after an interrupt (no ``Exception``), in it or
+        anywhere else, that of the same one.
     :ivar batch: the events.
     """
 
-    __slots__ = ("_all", "_data", "_deserialize", "_kind", "_left", "_made", "_place", "batch")
+    __slots__ = ("_all", "_data", "_deserialize", "_kind", "_left", "_made", "_place", "_stopped", "batch")
 
     def __init__(
         self, batch: EventBatch, kind: type[E], deserialize: Callable[[bytes], Any] | None = None
@@ -400,10 +413,15 @@ class EventRows(Generic[E]):
         self._left: Iterator[object] | None = None
         self._all = 0
         self._made: GeneratorType[E, None, None] | None = None
+        # Where in the buffer an exception has ended the generator: the item of the event there may be taken,
+        # and the event not given out.
+        self._stopped: list[int] = []
 
     @property
     def index(self) -> int:
         """Number of events that were given out."""
+        if self._stopped:
+            return bisect_left(self.batch.begins, self._stopped[0])
         # The iterator knows how many are left: nothing has to be counted for each event.
         if self._left is None:
             return 0
@@ -445,13 +463,15 @@ class EventRows(Generic[E]):
             self._all = len(data)
             left = repeat(None, self._all)
             self._left = left
-            return self._keep(batch.walk(data, left, self._kind, self._place))
+            return self._keep(batch.walk(data, left, self._kind, self._place, self._stopped))
         begins = batch.begins
         if isinstance(begins, range):
             self._all = len(batch)
             self._left = positions = iter(begins[:-1])
             return self._keep(
-                _equal_events_of(batch, begins.step, positions, self._kind, self._place, self._deserialize)
+                _equal_events_of(
+                    batch, begins.step, positions, self._kind, self._place, self._deserialize, self._stopped
+                )
             )
         return self._go_on(0)
 
@@ -459,9 +479,13 @@ class EventRows(Generic[E]):
         begins = self.batch.begins
         self._data = self._data or bytes(self.batch.buffer)
         self._all = len(self.batch)
-        self._left = ends = iter(list(begins[index + 1 :]))
+        ends = iter(list(begins[index + 1 :]))
+        # Together: the index is right before and after.
+        self._left, self._stopped = ends, []
         return self._keep(
-            _sliced_events(self._data, begins[index], ends, self._kind, self._place, self._deserialize)
+            _sliced_events(
+                self._data, begins[index], ends, self._kind, self._place, self._deserialize, self._stopped
+            )
         )
 
     def _keep(self, made: Generator[E, None, None]) -> GeneratorType[E, None, None]:
@@ -480,18 +504,33 @@ def _equal_events_of(
     kind: type[E],
     place: tuple[str, int],
     deserialize: Callable[[bytes], Any] | None,
+    stopped: list[int],
 ) -> Generator[E, None, None]:
+    """Events of one size.
+
+    :param stopped: where the next event begins is put here if an exception ends the generator.
+    """
     begin = 0
+    event: E | None = None
     try:
         for begin, value in zip(positions, batch.unpacked(batch.buffer, size), strict=False):
             event = kind()
+            if deserialize is None:
+                event.value = value
+            else:
+                try:
+                    event.value = deserialize(value)
+                except Exception as error:
+                    stopped.append(begin + size)
+                    _place(error, place, begin)
+                    raise
             event._place = place
-            event._begin = begin
             event.length = size
-            event.value = value if deserialize is None else deserialize(value)
+            # Last, because it tells that the event was given out.
+            event._begin = begin
             yield event
-    except DecodeError as error:
-        _place(error, place, begin)
+    except BaseException:
+        stopped.append(begin + size if getattr(event, "_begin", -1) == begin else begin)
         raise
 
 
@@ -502,6 +541,7 @@ def _sliced_events(
     kind: type[E],
     place: tuple[str, int],
     deserialize: Callable[[bytes], Any] | None,
+    stopped: list[int],
 ) -> Generator[E, None, None]:
     try:
         for end in ends:
@@ -510,16 +550,26 @@ def _sliced_events(
             event._place = place
             event._begin = begin
             event.length = end - begin
-            event.value = value if deserialize is None else deserialize(value)
+            if deserialize is None:
+                event.value = value
+            else:
+                try:
+                    event.value = deserialize(value)
+                except Exception as error:
+                    stopped.append(end)
+                    _place(error, place, begin)
+                    raise
             begin = end
             yield event
-    except DecodeError as error:
-        _place(error, place, begin)
+    except BaseException:
+        stopped.append(begin)
         raise
 
 
-def _place(error: DecodeError, place: tuple[str, int], begin: int) -> None:
+def _place(error: Exception, place: tuple[str, int], begin: int) -> None:
     """Say which event a serializer could not read."""
+    if not isinstance(error, DecodeError):
+        return
     segment, offset = place
     placed(error, f"the event at offset {offset + begin} of segment {segment}", **names_of(segment))
 

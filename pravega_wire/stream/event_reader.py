@@ -548,8 +548,10 @@ class EventReader(Generic[T]):
 
         After None, call :meth:`read_event`.
         """
-        event = next(self._rows, None)
-        return self._event_in_time() if event is None else event
+        for event in self._rows:
+            # Not by next(): an interrupt after that call would lose the event.
+            return event
+        return self._event_in_time()
 
     def events_nowait(self) -> Iterator[Event[T]]:
         """Iterate over the next events that are available without waiting::
@@ -598,11 +600,12 @@ class EventReader(Generic[T]):
     def _next_event(self, cursor: _Cursor) -> Event[T] | None:
         """Return the next event, if any; some more may follow without a look at the clock."""
         self._rows = rows = cursor.rows.take(cursor.stride)
-        event = next(rows, None)
-        if event is not None and self._clock() >= self._next_round:
+        if self._clock() >= self._next_round:
             # It became due a moment ago: the task that keeps time does not clear them again.
             self._clear_rows()
-        return event
+        for event in rows:
+            return event
+        return None
 
     def _clear_rows(self) -> None:
         """Return no more events without a look at the clock."""

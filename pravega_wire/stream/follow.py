@@ -354,7 +354,10 @@ class StreamFollower(Generic[T]):
 
         After None, call :meth:`read_event`.
         """
-        return next(self._rows, None)
+        for event in self._rows:
+            # Not by next(): an interrupt after that call would lose the event.
+            return event
+        return None
 
     def events_nowait(self) -> Iterator[Event[T]]:
         """Iterate over the next events that are available without waiting.
@@ -396,8 +399,10 @@ class StreamFollower(Generic[T]):
 
     def _first_event(self, found: _Hand) -> Event[T]:
         """Return the first event that :meth:`_find` has found; in any thread."""
-        self._rows = found.rows.take(sys.maxsize)
-        return next(self._rows)
+        self._rows = rows = found.rows.take(sys.maxsize)
+        for event in rows:
+            return event
+        raise AssertionError("what was found has no event")
 
     def _all_events(self, found: _Hand) -> EventBatch:
         """Return all events that :meth:`_find` has found; in any thread."""

@@ -121,11 +121,14 @@ class _OneThread(Generator[T, None, None]):
     def __next__(self) -> T:
         # Not by _alone(): this is called for each event.
         try:
-            return next(self._items)
+            # Not by next(): an interrupt after that call would lose the item.
+            for item in self._items:
+                return item
         except ValueError as error:
             if str(error) != _EXECUTING:
                 raise
             raise _used_twice() from None
+        raise StopIteration
 
     def send(self, value: None) -> T:
         """See :class:`Generator`."""

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -277,6 +278,44 @@ def test_rows_continue_after_an_interrupt(split: bool) -> None:
     assert list(taken) == []
     assert rows.index == 3
     assert [event.value for event in rows.take(100)] == payloads[3:]
+
+
+@pytest.mark.parametrize("way", ["not split", "of one size", "of several sizes", "not split, deserialized"])
+def test_an_interrupt_while_an_event_is_made_neither_loses_nor_repeats_it(way: str) -> None:
+    sizes = [5] * 20 if "one size" in way else range(20)
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    data = b"".join(map(frame_event, payloads))
+    calls = iter(range(10**6))
+
+    def interrupted() -> None:
+        if next(calls) % 3 == 2:
+            raise KeyboardInterrupt
+
+    class Kind(PlacedEvent[bytes]):
+        def __init__(self) -> None:
+            interrupted()
+
+    def deserialize(payload: bytes) -> bytes:
+        interrupted()
+        return payload
+
+    def batch() -> EventBatch:
+        if "not split" in way:
+            return EventBatch.unsplit(SEGMENT, memoryview(data), 0)
+        return parse_events(data)[0]
+
+    for interrupts in range(20):
+        # The last event may be the one.
+        rows: EventRows[Kind] = batch().rows(Kind, deserialize if "deserialized" in way else None)
+        calls = iter([0] * interrupts + list(range(2, 10**4)))
+        found: list[bytes] = []
+        while not rows.exhausted:
+            with suppress(KeyboardInterrupt):
+                for event in rows.take(7):
+                    found.append(event.value)
+                    assert rows.index == len(found)
+            assert rows.index == len(found)
+        assert found == payloads
 
 
 # --- memory of large bodies ------------------------------------------------------------------------

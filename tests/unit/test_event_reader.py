@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from pravega_wire.aio import portal as loops
 from pravega_wire.errors import ArgumentTypeError, DataLossError, InvalidArgumentError, PravegaTimeoutError
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import frame_event
+from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import (
     GroupState,
     GroupUpdate,
@@ -32,6 +35,7 @@ from pravega_wire.values.groups import ReaderGroupConfig
 from pravega_wire.values.positions import Position
 from pravega_wire.values.types import ScopedStream
 from tests.unit import test_following_reader
+from tests.unit.test_interrupted_readers import Interrupt
 
 STREAM = ScopedStream("scope", "stream")
 GROUP = ScopedStream("scope", "group")
@@ -345,3 +349,43 @@ def test_a_reader_refuses_what_is_no_serializer() -> None:
 def test_a_reader_refuses_an_on_checkpoint_that_cannot_be_called() -> None:
     with pytest.raises(ArgumentTypeError, match=r"scope/group: on_checkpoint must be a function"):
         EventReader(cast("Any", None), GROUP, "a", None, on_checkpoint=cast("Any", "x"))
+
+
+@pytest.mark.parametrize("way", ["read_event", "read_event_nowait", "next of events_nowait", "next"])
+def test_ctrl_c_anywhere_in_a_call_costs_no_event(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    payloads = [b"%d" % number for number in range(600)]
+    setting = Setting(monkeypatch, Store(b"".join(map(frame_event, payloads))))
+    # No round becomes due meanwhile.
+    monkeypatch.setattr(GroupMember, "due", property(lambda _: math.inf))
+    found: list[bytes] = []
+    with (
+        closing(threads.Portal("test client")) as portal,
+        sync.EventReader(portal, setting.reader()) as reader,
+    ):
+        while not found:
+            found += [event.value for event in (reader.read_event(),) if event is not None]
+        n, interrupted = 0, True
+        while interrupted:
+            call: Callable[[], Any] = {
+                "read_event": reader.read_event,
+                "read_event_nowait": reader.read_event_nowait,
+                "next of events_nowait": reader.events_nowait().__next__,
+                "next": iter(reader).__next__,
+            }[way]
+            event: Any = None
+            interrupted = False
+            sys.setprofile(Interrupt(n))
+            try:
+                event = call()
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                sys.setprofile(None)
+            if event is not None:
+                found.append(event.value)
+            following = reader.read_event()
+            assert following is not None
+            found.append(following.value)
+            assert found == payloads[: len(found)], f"interrupted at place {n}"
+            n += 1
+    assert n > 2
