@@ -184,17 +184,24 @@ class Outbox(Generic[A]):
             or not self._portal.open
         ):
             return None
-        with self._lock:
-            self._events.append(event)
-            self._keys.append(key)
-            self._bytes = held = self._bytes + size + HEADER_BYTES
-            ack = self._ack
-            if held > _FULL_BYTES:
-                self.full = self._promise
-            if self._scheduled:
-                return ack
-            self._scheduled = True
-        self._portal.soon(self._begin)
+        try:
+            with self._lock:
+                # Nothing is called here, so that no signal's handler finds half of this done.
+                self._events += (event,)
+                self._keys += (key,)
+                self._bytes = held = self._bytes + size + HEADER_BYTES
+                ack = self._ack
+                if held > _FULL_BYTES:
+                    self.full = self._promise
+                if self._scheduled:
+                    return ack
+                self._scheduled = True
+            self._portal.soon(self._begin)
+        except BaseException:
+            # An interrupt, perhaps before the client's thread was told: the next call tells it. It does not
+            # matter if it is told twice.
+            self._scheduled = False
+            raise
         return ack
 
     def _check(self) -> None:
@@ -247,17 +254,15 @@ class Outbox(Generic[A]):
     async def _drain(self) -> None:
         """Hand events to the writer until no more arrive."""
         try:
-            async with self._turn:
-                await self._take()
             while True:
-                with trio.move_on_after(_LINGER_SECONDS):
-                    await self._urgent.wait()
                 async with self._turn:
                     with self._lock:
                         if not self._events:
                             self._scheduled = False
                             return
                     await self._take()
+                with trio.move_on_after(_LINGER_SECONDS):
+                    await self._urgent.wait()
         except BaseException:
             error = _closed()
             with self._lock:
@@ -302,6 +307,12 @@ class Outbox(Generic[A]):
 
     def _hurry(self) -> None:
         self._urgent.set()
+        with self._lock:
+            if self._scheduled or not self._events:
+                return
+            # Whoever has put the last event here was interrupted.
+            self._scheduled = True
+        self._begin()
 
     async def handed(self, promise: Promise) -> None:
         """Wait until the writer has accepted these events, which means that it has had room for them.
