@@ -34,7 +34,8 @@ class MetadataTable:
     """One metadata table.
 
     :ivar name: the name that users write; case does not matter.
-    :ivar schema: the table's columns, as a Spark schema text.
+    :ivar schema: the table's columns, as a Spark schema text. Reserved words are quoted, for
+        ``spark.sql.ansi.enforceReservedKeywords``.
     """
 
     name: str
@@ -145,7 +146,7 @@ TABLES: tuple[_OfStream | _OfScope, ...] = (
     _OfStream("transactions", "txn_id string, epoch int, status string", _transactions),
     _OfScope(
         "groups",
-        "scope string, group string, streams array<string>, online_readers array<string>, "
+        "scope string, `group` string, streams array<string>, online_readers array<string>, "
         "outstanding_checkpoints array<string>, segments int, unassigned_segments int, unread_bytes bigint",
         _groups,
     ),

@@ -27,9 +27,10 @@ class TableReader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to 
 
     def __init__(self, table: TableRead, schema: StructType) -> None:
         given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-        if given != table.schema:
+        wanted = table.schema.replace("`", "")
+        if given != wanted:
             raise InvalidArgumentError(
-                f"metadata {table.table!r} has the columns {table.schema}, not {given}: remove schema(), and "
+                f"metadata {table.table!r} has the columns {wanted}, not {given}: remove schema(), and "
                 "select or cast columns in the DataFrame"
             )
         self.table = table

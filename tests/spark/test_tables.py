@@ -16,6 +16,7 @@ from pravega_wire.errors import ScopeNotFoundError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient, open_client
 from spark_adapter import create_if_missing, metadata_df, register
 from spark_adapter.options.creating import Creation, ensure_stream
+from spark_adapter.tables.metadata import TABLES
 
 
 def table(spark: SparkSession, config: PravegaConfig, name: str, **options: str) -> DataFrame:
@@ -128,6 +129,31 @@ def test_tables_of_transactions_groups_and_streams(
     assert groups["readers"].unread_bytes == 16
     idle = groups["idle"]
     assert (idle.online_readers, idle.segments, idle.unassigned_segments, idle.unread_bytes) == ([], 2, 2, 0)
+
+
+def test_tables_are_read_where_names_of_their_columns_are_reserved(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient
+) -> None:
+    scope = f"reserved-{uuid4().hex[:8]}"
+    client.create_scope(scope)
+    client.create_stream(f"{scope}/one", 1)
+    client.create_reader_group(f"{scope}/readers", [f"{scope}/one"])
+    settings = ("spark.sql.ansi.enabled", "spark.sql.ansi.enforceReservedKeywords")
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name in settings:
+            spark.conf.set(name, "true")
+        for each in TABLES:
+            columns = metadata_df(spark, config, each.name, f"{scope}/one").columns
+            assert columns == [part.split()[0].strip("`") for part in each.schema.split(", ")]
+        row = table(spark, config, "groups", scope=scope).head()
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    assert (row.scope, row.group) == (scope, "readers")
+    reader = spark.read.format("pravega").option("controller", config.controller_uri)
+    with pytest.raises(PySparkException, match="'groups' has the columns scope string, group string"):
+        reader.options(metadata="groups", scope=scope).schema("event binary").load().collect()
 
 
 def test_what_is_not_there_is_told_while_planning(
