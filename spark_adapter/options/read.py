@@ -442,7 +442,7 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
     :param options: the options as Spark passes them.
     :param use: where they were set.
     :raises InvalidArgumentError: an option is unknown (the message suggests the nearest name), cannot be set
-        here, or is set twice under two names.
+        here, is set twice under two names, or is empty. An empty one of :data:`CONNECTION` is not set.
     """
     given: dict[str, str] = {}
     for key, value in options.items():
@@ -475,6 +475,9 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
                 f"option {option.name!r} is set twice, under two of its names "
                 f"({', '.join((option.name, *option.aliases))}); remove one"
             )
+        if value == "" and option.name not in CONNECTION:
+            # Otherwise a variable that a job has not set would read or write something else.
+            raise InvalidArgumentError(f"option {option.name!r} is empty: set it, or remove it")
         given[option.name] = value
     return given
 

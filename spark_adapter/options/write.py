@@ -195,8 +195,6 @@ class Routing:
             raise InvalidArgumentError(
                 "options 'stream' and 'stream_col' cannot be used together; remove one of them"
             )
-        if not given["stream_col"]:
-            raise InvalidArgumentError("option 'stream_col' is empty: set it to the name of a column")
         if mode == "exactly_once":
             raise InvalidArgumentError(
                 "option 'stream_col' needs semantic 'at_least_once' or 'best_effort', because a transaction "
@@ -263,17 +261,13 @@ class WriteOptions(SinkOptions):
         ledger = None
         if mode == "exactly_once":
             named = given.get("ledger_stream")
-            if named == "":
-                raise InvalidArgumentError(
-                    "option 'ledger_stream' is empty; remove it to use <stream>-spark-ledger"
-                )
             if named is None:
                 with option_named("stream"):
                     ledger = default_ledger(stream)
             else:
                 ledger = stream_named("ledger_stream", named, config)
         job_id = given.get("job_id")
-        if job_id is not None and (not job_id or is_reserved(job_id)):
+        if job_id is not None and is_reserved(job_id):
             raise InvalidArgumentError(f"option 'job_id': {job_id!r} is not a valid name")
         poll = "transaction_status_poll_interval_ms"
         milliseconds(poll, given.get(poll))

@@ -156,7 +156,7 @@ def test_other_reads_are_not_of_a_table() -> None:
     ("options", "message"),
     [
         ({"metadata": "segment", "stream": "a/b"}, "no table 'segment'; did you mean 'segments'"),
-        ({"metadata": "", "stream": "a/b"}, "no table ''; the tables are StreamInfo, Streams, segments"),
+        ({"metadata": " ", "stream": "a/b"}, "no table ' '; the tables are StreamInfo, Streams, segments"),
         ({"metadata": "epochs"}, "'stream' is required"),
         ({"metadata": "Streams"}, "metadata 'Streams' needs the option 'scope'"),
         ({"metadata": "streams", "stream": "b"}, "has no scope"),

@@ -43,9 +43,11 @@ from spark_adapter.datasource import PravegaDataSource
 from spark_adapter.exactly_once.contents import AttemptResult
 from spark_adapter.options.read import (
     COLUMNS,
+    CONNECTION,
     OPTIONS,
     READS,
     WRITES,
+    Option,
     ReadOptions,
     canonical,
     columns_of,
@@ -256,7 +258,7 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "startingTimestamp": "1_0"}, "'starting_timestamp': '1_0' is neither a number"),
         ({"stream": "a/b", "columns": "event,ofset"}, "no column 'ofset'; .*did you mean 'offset'"),
         ({"stream": "a/b", "columns": "event,Event"}, "'columns': a column is named twice"),
-        ({"stream": "a/b", "columns": ""}, "'columns': there is no column ''"),
+        ({"stream": "a/b", "columns": ""}, "'columns' is empty"),
         ({"stream": "a/b", "include_metadata": "0"}, "'include_metadata': '0' is neither"),
         ({"stream": "a/b", "include_metadata": "false", "columns": "event"}, "remove one of them"),
         ({"stream": "a/b", "segment_ranges": "[[1]]"}, "segment_ranges"),
@@ -391,6 +393,17 @@ def test_an_option_of_another_place_is_refused() -> None:
     }
     with pytest.raises(InvalidArgumentError, match="unknown option 'checkpointLocation'"):
         canonical({"checkpointLocation": "/b"}, "read")
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_empty_option_is_refused_unless_it_is_of_the_connection(option: Option) -> None:
+    for name in (option.name, *option.aliases):
+        for use in option.uses:
+            if option.name in CONNECTION:
+                assert canonical({name: ""}, use) == {option.name: ""}
+            else:
+                with pytest.raises(InvalidArgumentError, match=f"option '{option.name}' is empty"):
+                    canonical({name: ""}, use)
 
 
 def test_option_names_are_unique() -> None:

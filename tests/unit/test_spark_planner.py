@@ -146,7 +146,8 @@ def lost(stream: ScopedStream, first: int, head: int) -> DataLossError:
 
 def options(use: Any = "readStream", **given: object) -> ReadOptions:
     texts = {name: str(value) for name, value in given.items()}
-    return ReadOptions.parse(({"stream": "a/b"} if "stream_pattern" not in given else {}) | texts, use)
+    default = {} if given.keys() & {"stream_pattern", "subscribe"} else {"stream": "a/b"}
+    return ReadOptions.parse(default | texts, use)
 
 
 def planner_of(streams: Streams, **given: object) -> StreamPlanner:
@@ -308,8 +309,11 @@ def test_a_stream_left_out_is_made_anew_before_its_old_end(
     streams = Streams(b=(0, 100), c=(0, 100))
     cuts = {f"a/{name}": StreamCut(ScopedStream("a", name), {0: 90}).to_text() for name in "bc"}
     end = "latest" if fixed == "latest" else json.dumps(cuts)
-    names = {"stream": "", "subscribe": "a/b,a/c"}
-    given: dict[str, object] = {**names, "end_stream_cut": end, "fail_on_data_loss": "false"}
+    given: dict[str, object] = {
+        "subscribe": "a/b,a/c",
+        "end_stream_cut": end,
+        "fail_on_data_loss": "false",
+    }
     planner = planner_of(streams, **given)
     half = {**planner.initial(), "cuts": cuts | {"a/b": StreamCut(ScopedStream("a", "b"), {0: 50}).to_text()}}
     del streams.streams["b"]
@@ -398,7 +402,7 @@ def test_a_stream_added_by_a_restart_has_an_end_of_its_own(is_word: bool, availa
 
     def run(names: str) -> StreamPlanner:
         end = "latest" if is_word else json.dumps(dict.fromkeys(names.split(","), "latest"))
-        planner = planner_of(streams, stream="", scope="a", subscribe=names, end_stream_cut=end)
+        planner = planner_of(streams, scope="a", subscribe=names, end_stream_cut=end)
         if available_now:
             planner.fix_target()
         return planner
@@ -496,7 +500,7 @@ def test_each_stream_of_a_query_has_an_end_of_its_own() -> None:
     streams = Streams(b=(0, 100), c=(0, 100), d=(0, 100))
     streams.marks["c"] = [(50, 30)]
     places = {"a/b": "latest", "c": 50, "a/d": StreamCut(ScopedStream("a", "d"), {0: 10}).to_text()}
-    given = {"stream": "", "subscribe": "b,c,d", "scope": "a", "end_stream_cut": json.dumps(places)}
+    given = {"subscribe": "b,c,d", "scope": "a", "end_stream_cut": json.dumps(places)}
     planner = planner_of(streams, **given)
     start = planner.initial()
     streams.streams = dict.fromkeys("bcd", (0, 200))
@@ -520,7 +524,7 @@ def test_streams_begin_and_end_at_times_of_their_own() -> None:
     # A mark counts for a start when the next one has proven it, and for an end at once.
     streams.marks = {"b": [(10, 20), (20, 40), (30, 60)], "c": [(1000, 30), (2000, 50), (3000, 70)]}
     starts = json.dumps({"a/b": 25, "c": "1970-01-01T00:00:02.500Z", "d": "latest"})
-    given: dict[str, object] = {"scope": "a", "stream": "", "subscribe": "b,c,d", "startingOffsets": starts}
+    given: dict[str, object] = {"scope": "a", "subscribe": "b,c,d", "startingOffsets": starts}
     ends = json.dumps({"b": 25, "c": 2500, "d": "latest"})
     read = options("read", **given, endingOffsets=ends)
     assert bounds(batch_ranges(cast("PravegaClient", streams), read)) == [("b", 20, 60), ("c", 30, 70)]

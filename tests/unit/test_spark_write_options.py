@@ -116,7 +116,7 @@ def test_the_column_with_the_stream_is_no_part_of_the_event() -> None:
         ({"compact_after": "0"}, "'compact_after' must be .* from 1, not 0"),
         ({"if_forgotten": "maybe"}, "'if_forgotten': 'maybe' is not one of raise, committed, aborted"),
         ({"value_format": "xml"}, "'value_format': 'xml' is not one of binary, string, json"),
-        ({"query": ""}, "query '' is not a valid name"),
+        ({"query": ""}, "'query' is empty: set it, or remove it"),
         ({"query": "(unnamed job) 1"}, "is not a valid name"),
         ({"query": "(job) 1"}, "is not a valid name"),
         ({"ledger_stream": ""}, "'ledger_stream' is empty"),
