@@ -288,6 +288,22 @@ def test_columns_are_read_where_their_names_are_reserved(
             spark.conf.set(name, value)
 
 
+def test_batches_without_a_limit_are_refused_by_spark_for_the_format_alone(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    register(spark)
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(setting)
+    try:
+        spark.conf.set(setting, "0")
+        assert read_df(spark, config, written.name).count() == len(written.events)
+        reader = spark.read.format("pravega").option("controller", config.controller_uri)
+        with pytest.raises(PySparkException, match="maximum arrow batch size should be greater than 0"):
+            reader.option("stream", f"spark/{written.name}").load().count()
+    finally:
+        spark.conf.set(setting, before)
+
+
 def test_an_end_that_nothing_comes_before_is_refused(
     spark: SparkSession, config: PravegaConfig, written: Written
 ) -> None:
