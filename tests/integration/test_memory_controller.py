@@ -393,7 +393,94 @@ async def tables(call: Calls) -> None:
     await call("listKeyValueTablesInScope", listing)
 
 
-PROGRAMS = (scopes, missing, streams, updates, cuts, scales, transactions, times, groups, tables)
+async def again(call: Calls) -> None:
+    """Names that are used again: ids of segments go on, and transactions that have ended are remembered."""
+    await call("createStream", call.config())
+    txns = [await call.begun() for _ in range(3)]
+    committed, aborted, _ = [
+        pb.TxnRequest(streamInfo=call.stream(), txnId=txn, timestamp=NONE) for txn in txns
+    ]
+    await call("commitTransaction", committed)
+    await call("abortTransaction", aborted)
+    for txn in txns[:2]:
+        await call.ended(txn)
+
+    async def look() -> None:
+        for txn in txns:
+            request = pb.TxnRequest(streamInfo=call.stream(), txnId=txn, timestamp=NONE)
+            for rpc in ("checkTransactionState", "commitTransaction", "abortTransaction"):
+                await call(rpc, request)
+            ping = pb.PingTxnRequest(streamInfo=call.stream(), txnId=txn, lease=LEASE)
+            await call("pingTransaction", ping)
+
+    await call("sealStream", call.stream())
+    await call("deleteStream", call.stream())
+    await look()
+    await call("createStream", call.config())
+    await look()
+    for positions in ({0: 0, 1: 0}, {2: 0, 3: 0}, {EPOCH: 0}):
+        await call("isStreamCutValid", call.cut(positions))
+    table = pb.KeyValueTableInfo(scope=call.scope, kvtName="t")
+    for partitions in (2, 1, 3):
+        config = pb.KeyValueTableConfig(
+            scope=call.scope, kvtName="t", partitionCount=partitions, primaryKeyLength=4
+        )
+        await call("createKeyValueTable", config)
+        await call("getCurrentSegmentsKeyValueTable", table)
+        await call("deleteKeyValueTable", table)
+    for _ in range(2):
+        group_id = str(uuid4())
+        group = pb.ReaderGroupInfo(scope=call.scope, readerGroup="g", readerGroupId=group_id)
+        await call("createReaderGroup", call.group(readerGroupId=group_id, retentionType=1))
+        await call("getReaderGroupConfig", group)
+        await call("getCurrentSegments", call.stream("_RGg"))
+        await call("deleteReaderGroup", group)
+        await call("listSubscribers", call.stream())
+
+
+async def arguments(call: Calls) -> None:
+    """Names, sizes and numbers that are refused."""
+    await call("createStream", call.config())
+    for length in (250, 251, 255, 256):
+        name = length * "n"
+        await call("createStream", call.config(name))
+        await call("createReaderGroup", call.group(name, readerGroupId=str(uuid4())))
+        config = pb.KeyValueTableConfig(
+            scope=call.scope, kvtName=name, partitionCount=1, primaryKeyLength=256
+        )
+        await call("createKeyValueTable", config)
+    for rpc, name in (("createStream", "x"), ("updateStream", "s")):
+        await call(rpc, call.config(name, rolloverSizeBytes=-1))
+    await call("createKeyValueTable", pb.KeyValueTableConfig(
+        scope=call.scope, kvtName="x", partitionCount=1, primaryKeyLength=4, rolloverSizeBytes=-1,
+    ))  # fmt: skip
+    listing = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope=call.scope))
+    await call("listStreamsInScopeForTag", listing)
+    await call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=call.stream(), epoch=-1))
+    await call("checkScale", pb.ScaleStatusRequest(streamInfo=call.stream(), epoch=-1))
+    await call("removeWriter", pb.RemoveWriterRequest(stream=call.stream()))
+    await call("noteTimestampFromWriter", pb.TimestampFromWriter(position=call.cut({0: 5}), timestamp=5))
+    group_id = str(uuid4())
+    await call("createReaderGroup", call.group(readerGroupId=group_id, generation=5))
+    await call("deleteReaderGroup", pb.ReaderGroupInfo(scope=call.scope, readerGroup="g", readerGroupId="x"))
+    for scope, name in ((call.scope, ""), ("", "x")):
+        group = pb.ReaderGroupInfo(scope=scope, readerGroup=name, readerGroupId=group_id)
+        await call("getReaderGroupConfig", group)
+        await call("deleteReaderGroup", group)
+        wanted = call.group(name, readerGroupId=group_id)
+        wanted.scope = scope
+        await call("updateReaderGroup", wanted)
+        await call("createReaderGroup", wanted)
+        table = pb.KeyValueTableInfo(scope=scope, kvtName=name)
+        for rpc in (
+            "getKeyValueTableConfiguration", "getCurrentSegmentsKeyValueTable", "deleteKeyValueTable",
+        ):  # fmt: skip
+            await call(rpc, table)
+
+
+PROGRAMS = (
+    scopes, missing, streams, updates, cuts, scales, transactions, times, groups, tables, again, arguments,
+)  # fmt: skip
 
 
 async def answers_of(server: PravegaServer, scope: str, program: Program) -> list[object]:

@@ -536,6 +536,33 @@ def test_a_group_with_a_missing_stream_is_never_made(alone: World) -> None:
     assert alone.ask("createReaderGroup", group(retentionType=1)) == []
 
 
+def test_a_group_with_the_id_of_a_deleted_one_is_never_made(alone: World) -> None:
+    """Nor is another one with its name afterwards."""
+    alone.create()
+    asked = pb.ReaderGroupInfo(scope="s", readerGroup="g", readerGroupId=str(UUID(int=1)))
+    for rpc, request in (("createReaderGroup", group()), ("deleteReaderGroup", asked)):
+        assert [answer.code for answer in alone.ask(rpc, request)] == [StatusCode.OK]
+    for number in (1, 2):
+        again = group()
+        again.readerGroupId = str(UUID(int=number))
+        assert alone.ask("createReaderGroup", again) == []
+    (answer,) = alone.ask("getReaderGroupConfig", asked)
+    assert answer.code is StatusCode.NOT_FOUND
+
+
+def test_calls_whose_workflows_cannot_end(alone: World) -> None:
+    alone.create()
+    none = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=pb.ScalingPolicy(minNumSegments=-1))
+    assert alone.ask("updateStream", none) == []
+    assert alone.ask("sealStream", STREAM) == []
+    long = pb.KeyValueTableConfig(
+        scope="s", kvtName="t", partitionCount=1, primaryKeyLength=200, secondaryKeyLength=57
+    )
+    assert alone.ask("createKeyValueTable", long) == []
+    assert len(alone.ask("createReaderGroup", group())) == 1
+    assert alone.ask("deleteReaderGroup", pb.ReaderGroupInfo(scope="s", readerGroup="g")) == []
+
+
 def test_an_unknown_call(alone: World) -> None:
     for path in ("getNothing", "_settle", "call"):
         (answer,) = alone.ask(path, pb.ServerRequest())

@@ -41,9 +41,9 @@ from pravega_wire.testing.memory.streams import (
 from pravega_wire.testing.memory.watermarks import next_watermark, note
 from pravega_wire.values.naming import (
     TABLE_SUFFIX,
+    epoch_of,
     generalized_segment_id,
     number_of,
-    segment_id,
     segment_name,
     transaction_segment_name,
 )
@@ -58,6 +58,9 @@ _NAME = re.compile(r"_?[A-Za-z0-9.\-]+\Z")
 _STREAM_NAME = re.compile(r"(?:_MARK)?_?[A-Za-z0-9.\-]+\Z")
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+\Z")
 _MAX_NAME: Final = 255
+_MAX_USER_NAME: Final = 250
+_MAX_KEY: Final = 256
+"""Bytes of a key of a table."""
 _PAGE: Final = 1000
 
 _MIN_LEASE: Final = 10_000
@@ -126,6 +129,8 @@ class _Scope:
 
     :ivar id: id by which its tables are named.
     :ivar unfinished: names of groups whose creation does not end.
+    :ivar ended: ids of groups that were deleted.
+    :ivar lost: names of groups that were to be made with one of these ids.
     :ivar broken: which of its tables a refused deletion has removed.
     """
 
@@ -134,6 +139,8 @@ class _Scope:
     groups: dict[str, pb.ReaderGroupConfiguration] = field(default_factory=dict)
     tables: dict[str, pb.KeyValueTableConfig] = field(default_factory=dict)
     unfinished: set[str] = field(default_factory=set)
+    ended: set[UUID] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
 
     @property
@@ -171,7 +178,7 @@ class Controller:
         self._add_scope("_system")
         # Numbers of segments go on when a stream is made again.
         self._first_numbers: dict[tuple[str, str], int] = {}
-        self._ended: dict[UUID, tuple[Stream, int]] = {}
+        self._ended: dict[UUID, tuple[Stream, Transaction]] = {}
         self._jobs: list[tuple[int, int, Stream | None, Callable[[], None]]] = []
         self._order = itertools.count()
 
@@ -384,6 +391,7 @@ class Controller:
         _given(info.scope, "scope")
         if not _NAME.match(info.stream) or len(info.stream) > _MAX_NAME:
             return pb.CreateStreamStatus(status="INVALID_STREAM_NAME")
+        _check_rollover(request.rolloverSizeBytes)
         scope = self._scopes.get(info.scope)
         if scope is None:
             return pb.CreateStreamStatus(status="SCOPE_NOT_FOUND")
@@ -438,6 +446,7 @@ class Controller:
             )
 
     def updateStream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
+        _check_rollover(request.rolloverSizeBytes)
         stream = self._find(request.streamInfo)
         if stream is None:
             return pb.UpdateStreamStatus(status="STREAM_NOT_FOUND")
@@ -445,6 +454,10 @@ class Controller:
             return pb.UpdateStreamStatus(status="STREAM_SEALED")
         self._check_free(stream)
         before, stream.config = stream.config, request
+        if request.scalingPolicy.minNumSegments < 1:
+            # The workflow cannot make such an epoch, and tries for ever (observed).
+            stream.stuck = True
+            raise _Never
         self._follow_policies(stream, before)
         tags = set(request.tags.tag)
         if "_tags" in self._scopes[stream.scope].broken and tags != stream.tags:
@@ -533,6 +546,7 @@ class Controller:
         return self._listed_streams(request, lambda stream: True)
 
     def listStreamsInScopeForTag(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
+        _given(request.tag, "tag")
         return self._listed_streams(request, lambda stream: request.tag in stream.tags)
 
     def _listed_streams(self, request: Any, wanted: Callable[[Stream], bool]) -> pb.StreamsInScopeResponse:
@@ -562,6 +576,7 @@ class Controller:
         return pb.SegmentRanges(segmentRanges=_ranges(stream, stream.parts), delegationToken=token)
 
     def getEpochSegments(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
+        _check_epoch(request.epoch)
         stream = self._stream(request.streamInfo)
         found = _ranges(stream, stream.epoch_at(request.epoch).parts)
         return pb.SegmentRanges(segmentRanges=found, delegationToken=self._stream_token(request.streamInfo))
@@ -610,6 +625,10 @@ class Controller:
             # Another status than for other cuts that it cannot follow (observed).
             raise _Failed(StatusCode.INTERNAL, "the cut is empty")
         try:
+            for each in request.cut:
+                if stream.epoch_at(epoch_of(each)).part(each) is None:
+                    # Another status than for an epoch that does not exist (observed).
+                    raise ValueError(f"segment {each} of stream {stream.scope}/{stream.name}")
             return pb.StreamCutValidityResponse(response=stream.is_valid(request.cut))
         except (IndexError, ValueError) as error:
             raise _Failed(StatusCode.UNKNOWN, str(error)) from error
@@ -706,6 +725,7 @@ class Controller:
         self._at(now + TICK, lambda: self._watch_traffic(stream))
 
     def checkScale(self, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
+        _check_epoch(request.epoch)
         stream = self._find(request.streamInfo)
         if stream is None or request.epoch > stream.active:
             return pb.ScaleStatusResponse(status="INVALID_INPUT")
@@ -810,7 +830,7 @@ class Controller:
 
     def _end_transaction(self, stream: Stream, txn: Transaction, state: pb.TxnState.State) -> None:
         txn.state = state
-        self._ended[txn.id] = stream, state
+        self._ended[txn.id] = stream, txn
         self._tables.remove_transaction(stream, txn)
 
     def _commit_waiting(self, stream: Stream) -> None:
@@ -864,20 +884,27 @@ class Controller:
         found = [
             pb.TxnResponse(
                 txnId=txn_message(txn_id),
-                status=pb.TxnResponse.COMMITTED if state == _TXN.COMMITTED else pb.TxnResponse.ABORTED,
+                status=pb.TxnResponse.COMMITTED if txn.state == _TXN.COMMITTED else pb.TxnResponse.ABORTED,
             )
-            for txn_id, (_, state) in self._ended.items()
+            for txn_id, (_, txn) in self._ended.items()
         ]
         return pb.ListCompletedTxnResponse(response=found[:_MOST_ENDED])
 
     def _transaction(self, request: Any) -> Transaction | None:
-        stream = self._find(request.streamInfo)
-        return None if stream is None else stream.transactions.get(uuid_of(request.txnId))
+        stream, txn_id = self._find(request.streamInfo), uuid_of(request.txnId)
+        found = None if stream is None else stream.transactions.get(txn_id)
+        if found is None and txn_id in self._ended:
+            # Those that have ended outlive their stream, also when its name is used again (observed).
+            of, txn = self._ended[txn_id]
+            if (of.scope, of.name) == (request.streamInfo.scope, request.streamInfo.stream):
+                return txn
+        return found
 
     # --- time -----------------------------------------------------------------------------------
 
     def noteTimestampFromWriter(self, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
         stream = self._stream(request.position.streamInfo)
+        _given(request.writer, "writer", StatusCode.UNKNOWN)
         result = self._note(stream, request.writer, request.timestamp, dict(request.position.cut))
         return pb.TimestampResponse(result=result)
 
@@ -887,6 +914,8 @@ class Controller:
         return note(stream, writer, time, position)
 
     def removeWriter(self, request: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
+        if not request.writer:
+            return pb.RemoveWriterResponse(result="INTERNAL_ERROR")
         stream = self._find(request.stream)
         mark = None if stream is None else stream.marks.get(request.writer)
         if mark is None:
@@ -908,7 +937,8 @@ class Controller:
 
     def createReaderGroup(self, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
         name, group_id = request.readerGroupName, _checked(request)
-        if not _USER_NAME.match(name) or len(name) > _MAX_NAME:
+        _given(request.scope, "scope")
+        if not _USER_NAME.match(name) or len(name) > _MAX_USER_NAME:
             return pb.CreateReaderGroupResponse(status="INVALID_RG_NAME")
         scope = self._scopes.get(request.scope)
         if scope is None:
@@ -917,6 +947,11 @@ class Controller:
         found = scope.groups.get(name)
         if found is not None:
             return pb.CreateReaderGroupResponse(config=found)
+        if name in scope.lost or group_id in scope.ended:
+            # The workflow takes it for one that it has carried out, and the name is of no use (observed).
+            scope.lost.add(name)
+            raise _Never
+        request.generation = 0
         if group_id.int == 0:
             request.readerGroupId = str(self._new_id())
         scope.groups[name] = request
@@ -957,8 +992,12 @@ class Controller:
         return lost
 
     def _group(self, scope: str, name: str) -> pb.ReaderGroupConfiguration | None:
+        _given(scope, "scope")
+        _given(name, "reader group", StatusCode.UNKNOWN)
         found = self._scope_of(scope)
         self._check_table(scope, found, "_readerGroupsInScope")
+        if name in found.lost:
+            raise NotFound(f"Reader group {scope}/{name} does not exist")
         return found.groups.get(name)
 
     def getReaderGroupConfig(self, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
@@ -970,8 +1009,8 @@ class Controller:
 
     def updateReaderGroup(self, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
         _checked(request)
-        scope = self._scope_of(request.scope)
         found = self._group(request.scope, request.readerGroupName)
+        scope = self._scope_of(request.scope)
         if found is None:
             return pb.UpdateReaderGroupResponse(status="RG_NOT_FOUND")
         if (request.generation, request.readerGroupId) != (found.generation, found.readerGroupId):
@@ -987,7 +1026,11 @@ class Controller:
 
     def deleteReaderGroup(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
         found = self._group(request.scope, request.readerGroup)
-        if found is None or found.readerGroupId != request.readerGroupId:
+        if found is None:
+            return pb.DeleteReaderGroupStatus(status="RG_NOT_FOUND")
+        if not request.readerGroupId:
+            raise _Never
+        if _uuid(request.readerGroupId, StatusCode.UNKNOWN) != UUID(found.readerGroupId):
             return pb.DeleteReaderGroupStatus(status="RG_NOT_FOUND")
         self._end_group(self._scopes[request.scope], found)
         return pb.DeleteReaderGroupStatus()
@@ -1001,6 +1044,7 @@ class Controller:
         if state is not None:
             self._seal(state)
             self._delete(state)
+        scope.ended.add(UUID(group.readerGroupId))
         del scope.groups[group.readerGroupName]
 
     def listSubscribers(self, request: pb.StreamInfo) -> pb.SubscribersResponse:
@@ -1071,7 +1115,8 @@ class Controller:
     # --- key-value tables -----------------------------------------------------------------------
 
     def createKeyValueTable(self, request: pb.KeyValueTableConfig) -> pb.CreateKeyValueTableStatus:
-        if not _USER_NAME.match(request.kvtName) or len(request.kvtName) > _MAX_NAME:
+        _given(request.scope, "scope")
+        if not _USER_NAME.match(request.kvtName) or len(request.kvtName) > _MAX_USER_NAME:
             return pb.CreateKeyValueTableStatus(status="INVALID_TABLE_NAME")
         scope = self._scopes.get(request.scope)
         if scope is None:
@@ -1081,14 +1126,27 @@ class Controller:
             return pb.CreateKeyValueTableStatus(status="TABLE_EXISTS")
         if request.partitionCount < 1 or request.primaryKeyLength < 1 or request.secondaryKeyLength < 0:
             raise _Failed(StatusCode.INTERNAL, "the partition count and the key lengths must be positive")
+        _check_rollover(request.rolloverSizeBytes)
+        if request.primaryKeyLength + request.secondaryKeyLength > _MAX_KEY:
+            raise _Never
         # The controller forgets it.
         request.rolloverSizeBytes = 0
         scope.tables[request.kvtName] = request
-        for name in _table_names(request):
+        for name in self._table_names(request):
             self._store.create_table(name, request.primaryKeyLength + request.secondaryKeyLength)
         return pb.CreateKeyValueTableStatus()
 
+    def _table_parts(self, config: pb.KeyValueTableConfig) -> tuple[Part, ...]:
+        first = self._first_numbers.get((config.scope, config.kvtName + TABLE_SUFFIX), 0)
+        return even_parts(config.partitionCount, first)
+
+    def _table_names(self, config: pb.KeyValueTableConfig) -> list[str]:
+        stream = config.kvtName + TABLE_SUFFIX
+        return [segment_name(config.scope, stream, each.id) for each in self._table_parts(config)]
+
     def _table(self, scope: str, name: str) -> pb.KeyValueTableConfig:
+        _given(scope, "scope")
+        _given(name, "key-value table")
         found = self._scope_of(scope).tables.get(name)
         if found is None:
             raise NotFound(f"KeyValueTable {scope}/{name} does not exist")
@@ -1107,7 +1165,7 @@ class Controller:
             pb.SegmentRange(
                 segmentId=pb.SegmentId(streamInfo=info, segmentId=each.id), minKey=each.low, maxKey=each.high
             )
-            for each in even_parts(config.partitionCount, 0)
+            for each in self._table_parts(config)
         ]
         # No store takes it for the table's segments.
         token = self._token(f"prn::/scope:{config.scope}/key-value-table:{config.kvtName}")
@@ -1122,23 +1180,35 @@ class Controller:
         return pb.KVTablesInScopeResponse(kvtables=tables, continuationToken=token)
 
     def deleteKeyValueTable(self, request: pb.KeyValueTableInfo) -> pb.DeleteKVTableStatus:
-        scope = self._scopes.get(request.scope)
-        config = None if scope is None else scope.tables.get(request.kvtName)
+        scope = self._scopes.get(_given(request.scope, "scope"))
+        config = None if scope is None else scope.tables.get(_given(request.kvtName, "key-value table"))
         if scope is None or config is None:
             return pb.DeleteKVTableStatus(status="TABLE_NOT_FOUND")
         self._end_table(scope, config)
         return pb.DeleteKVTableStatus()
 
     def _end_table(self, scope: _Scope, config: pb.KeyValueTableConfig) -> None:
-        for name in _table_names(config):
+        for name in self._table_names(config):
             self._delete_segment(name)
+        last = max(number_of(each.id) for each in self._table_parts(config))
+        self._first_numbers[config.scope, config.kvtName + TABLE_SUFFIX] = last + 1
         del scope.tables[config.kvtName]
 
 
-def _given(name: str, what: str) -> str:
+def _given(name: str, what: str, code: StatusCode = StatusCode.INTERNAL) -> str:
     if not name:
-        raise _Failed(StatusCode.INTERNAL, f"{what}: argument is null or empty")
+        raise _Failed(code, f"{what}: argument is null or empty")
     return name
+
+
+def _check_epoch(number: int) -> None:
+    if number < 0:
+        raise _Failed(StatusCode.INTERNAL, f"epoch {number} is negative")
+
+
+def _check_rollover(size: int) -> None:
+    if size < 0:
+        raise _Failed(StatusCode.INTERNAL, f"rolloverSizeBytes {size} is negative")
 
 
 def _authorized(info: pb.StreamInfo) -> str:
@@ -1152,10 +1222,14 @@ def _checked(group: pb.ReaderGroupConfiguration) -> UUID:
     """Check a configuration of a group; return the id."""
     if group.maxOutstandingCheckpointRequest < 1 or not group.startingStreamCuts:
         raise _Failed(StatusCode.INTERNAL, "the configuration of the reader group is not valid")
+    return _uuid(group.readerGroupId, StatusCode.INTERNAL)
+
+
+def _uuid(text: str, code: StatusCode) -> UUID:
     try:
-        return UUID(group.readerGroupId)
+        return UUID(text)
     except ValueError as error:
-        raise _Failed(StatusCode.INTERNAL, f"Invalid UUID string: {group.readerGroupId}") from error
+        raise _Failed(code, f"Invalid UUID string: {text}") from error
 
 
 def _page(names: Iterable[str], token: pb.ContinuationToken) -> tuple[list[str], pb.ContinuationToken]:
@@ -1179,11 +1253,6 @@ def _name(stream: Stream, segment: int) -> str:
 
 def _txn_name(stream: Stream, part: Part, txn_id: UUID) -> str:
     return transaction_segment_name(_name(stream, generalized_segment_id(part.id, txn_id)), txn_id)
-
-
-def _table_names(config: pb.KeyValueTableConfig) -> list[str]:
-    stream = config.kvtName + TABLE_SUFFIX
-    return [segment_name(config.scope, stream, segment_id(0, each)) for each in range(config.partitionCount)]
 
 
 def _segment_id(stream: Stream, segment: int) -> pb.SegmentId:
