@@ -118,6 +118,7 @@ class Channels:
         *,
         attempts: int | None = None,
         long: bool = False,
+        renew: Callable[[], object] | None = None,
     ) -> M:
         """Make a call, with retries.
 
@@ -127,6 +128,7 @@ class Channels:
         :param about: what the call is about, for messages.
         :param attempts: largest number of attempts, if fewer than usual are wanted.
         :param long: whether the call may take any time, so that another controller would not be faster.
+        :param renew: called before each attempt; it may change the request.
         """
         describe = f"controller call {rpc} for {about}"
         made = 0
@@ -134,6 +136,8 @@ class Channels:
         async def attempt() -> M:
             nonlocal made
             made += 1
+            if renew is not None:
+                renew()
             return await self._attempt(rpc, request, reply_type, about, long=long)
 
         started = environment().monotonic()

@@ -205,10 +205,13 @@ class ControllerClient:
         *,
         attempts: int | None = None,
         long: bool = False,
+        renew: Callable[[], object] | None = None,
     ) -> M:
         """Make a call whose reply is the result."""
         about = subject(request).about
-        return await self._channels.call(rpc, request, reply_type, about, attempts=attempts, long=long)
+        return await self._channels.call(
+            rpc, request, reply_type, about, attempts=attempts, long=long, renew=renew
+        )
 
     async def _of_stream(
         self, rpc: str, request: Message, reply_type: type[M], *, attempts: int | None = None
@@ -249,7 +252,9 @@ class ControllerClient:
                 raise
         return await self._done(rpc, request, reply_type, false=false)
 
-    async def _in_scope(self, rpc: str, request: Message, reply_type: type[M]) -> M:
+    async def _in_scope(
+        self, rpc: str, request: Message, reply_type: type[M], *, renew: Callable[[], object] | None = None
+    ) -> M:
         """Make a call that creates something in a scope.
 
         :returns: the reply, whose status is not SCOPE_NOT_FOUND.
@@ -259,7 +264,7 @@ class ControllerClient:
         scope = subject(request).scope
         for _ in range(2):
             try:
-                reply = await self._ask(rpc, request, reply_type)
+                reply = await self._ask(rpc, request, reply_type, renew=renew)
             except NotFoundError as error:
                 if f"/_tables/{scope}/" in error.message:
                     raise broken_scope(rpc, "NOT_FOUND", scope) from error
@@ -776,17 +781,28 @@ class ControllerClient:
     # --- reader groups --------------------------------------------------------------------------
 
     async def create_reader_group(
-        self, scope: str, name: str, config: ReaderGroupConfig
+        self, scope: str, name: str, config: ReaderGroupConfig, new_id: Callable[[], UUID] | None = None
     ) -> ReaderGroupConfig:
         """Create a reader group.
 
+        :param scope: scope of the group.
+        :param name: name of the group.
+        :param config: its configuration.
+        :param new_id: makes an id for each attempt; default: that of the configuration. A group may be made
+            and deleted before an attempt is repeated, and its id must not be used again
+            (``docs/protocol/unforgiving.md``, "Using the id of a reader group again").
         :returns: the configuration that the controller has stored. If the group existed, it is the
             configuration of that group, which may be different.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises ScopeBrokenError: an earlier attempt to delete the scope has damaged it.
         """
         request = group_config(scope, name, config)
-        reply = await self._in_scope("createReaderGroup", request, pb.CreateReaderGroupResponse)
+
+        def renew() -> None:
+            if new_id is not None:
+                request.readerGroupId = str(new_id())
+
+        reply = await self._in_scope("createReaderGroup", request, pb.CreateReaderGroupResponse, renew=renew)
         done("createReaderGroup", request, reply)
         return group_configuration(reply.config)
 

@@ -133,7 +133,7 @@ async def create(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
             )
         else:
             # Whoever has begun to create it has died.
-            await _withdraw(core, group, stored.group_id)
+            await _withdraw(core, group, {stored.group_id})
         await backoff.wait()
 
 
@@ -175,8 +175,16 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
     """
     # First of all, because it fails if a stream does not exist.
     initial = await _first_state(core, group, config)
-    proposed = config.with_identity(0, environment().new_id())
-    register = partial(core.controller.create_reader_group, group.scope, group.name, proposed)
+    # One for each attempt.
+    ids: set[UUID] = set()
+
+    def new_id() -> UUID:
+        made = environment().new_id()
+        ids.add(made)
+        return made
+
+    proposed = config.with_identity(0, UUID(int=0))
+    register = partial(core.controller.create_reader_group, group.scope, group.name, proposed, new_id)
     answered = False
     try:
         stored = await register()
@@ -192,7 +200,7 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
                 return await synchronizer.initialize(initial)
         except (CorruptedStateError, *_STATE_GONE):
             # Another process withdraws the group, or had begun to.
-            await _withdraw(core, group, stored.group_id)
+            await _withdraw(core, group, {stored.group_id})
             return None
     except BaseException:
         with trio.move_on_after(_UNDO_SECONDS, shield=True):
@@ -201,7 +209,7 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
                     # The controller may register the group later than it is looked for. Once a repetition is
                     # answered, it has.
                     await register()
-                await _withdraw(core, group, proposed.group_id)
+                await _withdraw(core, group, ids)
             except PravegaError as error:
                 log.info("reader group %s was left without a state: %s", group, error)
         raise
@@ -226,21 +234,17 @@ async def _first_state(
         raise
 
 
-async def _withdraw(core: ClientCore, group: ScopedStream, group_id: UUID) -> None:
+async def _withdraw(core: ClientCore, group: ScopedStream, ids: Collection[UUID]) -> None:
     """Delete a group that has no state, in such a way that it can get none meanwhile.
 
-    Does nothing if the group has a state, or another id: then it is that of another process.
+    Does nothing if the group has a state, or none of these ids: then it is that of another process.
     """
     with suppress(*_STATE_GONE):
         # Opened before the id is compared: it is the stream of this group, or is deleted by now.
         records = await _open_state(core, group)
         async with _state_of(records) as synchronizer:
             stored = await _registered(core, group)
-            if (
-                stored is None
-                or stored.group_id != group_id
-                or await synchronizer.fetch_updates() is not None
-            ):
+            if stored is None or stored.group_id not in ids or await synchronizer.fetch_updates() is not None:
                 return
             start = await records.oldest_revision()
             # A first state is written on condition that nothing is before it. This record changes nothing.
@@ -248,8 +252,9 @@ async def _withdraw(core: ClientCore, group: ScopedStream, group_id: UUID) -> No
                 await records.wait_beyond(start)
                 if await synchronizer.fetch_updates() is not None:
                     return
-    with suppress(ReaderGroupNotFoundError):
-        await core.controller.delete_reader_group(group.scope, group.name, group_id)
+    for each in ids:
+        with suppress(ReaderGroupNotFoundError):
+            await core.controller.delete_reader_group(group.scope, group.name, each)
 
 
 def _differences(stored: ReaderGroupConfig, wanted: ReaderGroupConfig) -> str:

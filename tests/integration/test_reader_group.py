@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count, islice
 from time import monotonic
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 import pytest
@@ -40,6 +40,7 @@ from pravega_wire import (
     open_client,
 )
 from pravega_wire import sync as blocking
+from pravega_wire.controller.channels import Channels
 from pravega_wire.errors import (
     ArgumentTypeError,
     CheckpointError,
@@ -1211,6 +1212,28 @@ async def test_a_creation_that_fails_is_undone(
                 await client.create_reader_group("g", ["s"])
         assert await client.reader_group_exists("g")
         assert await client.create_reader_group("g", ["s"]) is True
+        await reads(client, "g")
+
+
+async def test_a_creation_whose_answer_is_lost_and_whose_group_is_deleted(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller would never answer its repetition with the same id, and the name would be of no use."""
+    async with open_client(replace(config, operation_timeout=30)) as client, open_client(config) as other:
+        await client.create_stream("s", 1)
+        attempt, deleted = Channels._attempt, 0
+
+        async def lose(self: Channels, rpc: str, *arguments: Any, **names: Any) -> Any:
+            nonlocal deleted
+            reply = await attempt(self, rpc, *arguments, **names)
+            if rpc == "createReaderGroup" and not deleted:
+                deleted += await other.delete_reader_group("g")
+                raise ConnectionLostError("lost")
+            return reply
+
+        monkeypatch.setattr(Channels, "_attempt", lose)
+        assert await client.create_reader_group("g", ["s"]) is True
+        assert deleted
         await reads(client, "g")
 
 
