@@ -73,6 +73,7 @@ from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.groups import (
+    Cuts,
     OnlineReader,
     OnlineReaders,
     OutstandingCheckpoint,
@@ -806,14 +807,7 @@ class ReaderGroup:
             )
 
     async def _new_config(
-        self,
-        state: GroupState,
-        to: Checkpoint
-        | ReaderGroupConfig
-        | StreamCut
-        | Iterable[StreamCut]
-        | Mapping[ScopedStream, StreamCut]
-        | None,
+        self, state: GroupState, to: Checkpoint | ReaderGroupConfig | Cuts | None
     ) -> ReaderGroupConfig:
         if isinstance(to, ReaderGroupConfig):
             return to

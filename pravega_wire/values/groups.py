@@ -40,6 +40,12 @@ __all__ = [
 Start: TypeAlias = ScopedStream | StreamCut | str
 """What a reader group reads: a stream from its head, or from a cut on."""
 
+Starts: TypeAlias = Start | Iterable[Start] | Mapping[ScopedStream, StreamCut | None]
+"""One of them, several, or by stream, as the cuts of :class:`ReaderGroup` are returned."""
+
+Cuts: TypeAlias = StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut]
+"""One stream cut, several, or by stream."""
+
 _LISTED: Final = 20
 _NO_ID: Final = UUID(int=0)
 
@@ -71,9 +77,7 @@ def _start(given: object) -> tuple[ScopedStream, StreamCut | None]:
     )
 
 
-def starts_of(
-    given: Start | Iterable[Start] | Mapping[ScopedStream, StreamCut | None],
-) -> Iterable[Start]:
+def starts_of(given: Starts) -> Iterable[Start]:
     """What a group reads, of which there may be one, or by stream.
 
     :raises ArgumentTypeError: it is neither a stream or a cut nor an iterable.
@@ -104,9 +108,7 @@ def _one_each(
     return found
 
 
-def cuts_of(
-    name: str, given: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut]
-) -> list[StreamCut]:
+def cuts_of(name: str, given: Cuts) -> list[StreamCut]:
     """Stream cuts, of which there may be one, or by stream.
 
     :param name: name of the argument, for the message.
@@ -200,9 +202,9 @@ class ReaderGroupConfig:
     @classmethod
     def of(
         cls,
-        streams: Start | Iterable[Start] | Mapping[ScopedStream, StreamCut | None],
+        streams: Starts,
         *,
-        ends: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut] = (),
+        ends: Cuts = (),
         group_refresh_interval: float = 3,
         automatic_checkpoint_interval: float = 30,
         max_outstanding_checkpoints: int = 3,
@@ -241,7 +243,7 @@ class ReaderGroupConfig:
         """True if the readers start checkpoints automatically."""
         return self.automatic_checkpoint_interval > 0
 
-    def starting_at(self, cuts: StreamCut | Iterable[StreamCut] | Mapping[ScopedStream, StreamCut]) -> Self:
+    def starting_at(self, cuts: Cuts) -> Self:
         """Return a copy that starts at other cuts.
 
         :param cuts: the cuts to start at; a stream without one starts at its head.
