@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
 
 from tests.simulation.teeth import TEETH, planted
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.world import Settings, simulate
+
+
+def functions() -> dict[str, object]:
+    """The functions and methods of the product."""
+    modules = [
+        each for name, each in sys.modules.items() if name.startswith(("pravega_wire", "spark_adapter"))
+    ]
+    classes = [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if inspect.isclass(value) and value.__module__ == module.__name__
+    ]
+    return {
+        f"{place}.{name}": value
+        for place in (*modules, *classes)
+        for name, value in vars(place).items()
+        if inspect.isfunction(value)
+    }
 
 
 @pytest.mark.parametrize(
@@ -15,9 +37,14 @@ from tests.simulation.world import Settings, simulate
 )
 def test_a_planted_defect_is_found(name: str) -> None:
     tooth = TEETH[name]
+    before = functions()
     with planted(name):
-        assert any(
+        found = any(
             simulate(WORKLOADS[workload], Settings(workload, seed)).failure
             for seed in tooth.seeds
             for workload in tooth.workloads
-        ), f"none of the seeds {tooth.seeds} finds it"
+        )
+    after = functions()
+    assert found, f"none of the seeds {tooth.seeds} finds it"
+    # Other tests run in this process.
+    assert [name for name in after if before.get(name) is not after[name]] == [], "the defect was left behind"
