@@ -245,7 +245,7 @@ class TableSegment:
             raise AssertionError("not reached")  # the limit raises when it ends the update
         except (RetriesExhaustedError, PravegaTimeoutError) as error:
             if progress.may_be_made:
-                raise self._unknown(progress.lost or error) from error
+                raise self._unknown(progress.lost or error, error.message) from error
             raise
 
     async def _update(self, changes: Sequence[Change], progress: Progress) -> list[int]:
@@ -264,7 +264,7 @@ class TableSegment:
             note_failure(failure)
             following, lost = progress.failed(failure), progress.lost
             if following is Next.GIVE_UP:
-                raise failure if lost is None else self._unknown(lost) from failure
+                raise failure if lost is None else self._unknown(lost, failure.message) from failure
             if following is Next.LOCATE:
                 located = await self._located(changes)
                 if located is None:
@@ -278,7 +278,7 @@ class TableSegment:
                 try:
                     attempt = await self._located(versions) or versions
                 except PravegaError as error:
-                    raise self._unknown(lost) from error
+                    raise self._unknown(lost, error.message) from error
             await backoff.wait()
 
     async def _attempt(self, changes: Sequence[Change], progress: Progress) -> list[int]:
@@ -343,15 +343,18 @@ class TableSegment:
             found = await self._read_all([change.key for change in changes])
             last = await self._last_offset()
         except PravegaError as error:
-            raise self._unknown(lost) from error
+            raise self._unknown(lost, error.message) from error
         if last < horizon:
             # The segment is shorter than it was, so it is another one: a server has lost its data, and the
             # table was created again. Versions begin anew, and do not tell which entries were there before.
             self._newest = last
-            raise self._unknown(lost, found) from lost
+            why = f"the segment ends at {last + 1} now, although it had reached {horizon} before"
+            raise self._unknown(lost, why, found) from lost
         outcome = settle(changes, found, horizon, self._sole_writer)
         if outcome is None:
-            raise self._unknown(lost, found) from lost
+            versions = [NOT_EXISTS if entry is None else entry.key.version for entry in found]
+            why = f"its first keys have the versions {versions[:5]}, and the newest before was {horizon}"
+            raise self._unknown(lost, why, found) from lost
         if not outcome:
             raise _bad_version(self.target.name, lost) from lost
         return outcome
@@ -397,11 +400,16 @@ class TableSegment:
         return places
 
     def _unknown(
-        self, lost: PravegaError, found: Sequence[c.TableEntry | None] = ()
+        self, lost: PravegaError, why: str, found: Sequence[c.TableEntry | None] = ()
     ) -> TableOutcomeUnknownError:
+        """Return the error of an update whose answer was lost.
+
+        :param why: why its keys do not tell what happened.
+        """
+        unless_same = "" if why == lost.message else f". Reading its keys did not tell: {why}"
         return TableOutcomeUnknownError(
             f"table segment {self.target.name}: it is not known whether the update was made, because its "
-            f"answer was lost: {lost.message}",
+            f"answer was lost: {lost.message}{unless_same}",
             segment=self.target.name,
             host=lost.host,
             found=tuple(found),
