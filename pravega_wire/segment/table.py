@@ -250,8 +250,9 @@ class TableSegment:
 
     async def _update(self, changes: Sequence[Change], progress: Progress) -> list[int]:
         if not self._horizon_known:
-            # A version is the offset of an entry in its segment.
-            self._newest = max(self._newest, await self._last_offset())
+            # A version is the offset of an entry in its segment. Other updates may be answered meanwhile.
+            last = await self._last_offset()
+            self._newest = max(self._newest, last)
             self._horizon_known = True
         backoff = Backoff()
         horizon = self._newest

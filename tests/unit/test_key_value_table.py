@@ -817,6 +817,41 @@ def test_a_segment_that_was_made_again_says_nothing_of_before(sole_writer: bool,
     assert trio.run(segment.update, [Change(b"a", version, b"later")]) == [version + 1]
 
 
+def test_first_updates_at_once_forget_no_version_that_another_one_got() -> None:
+    """The length that one has asked for arrives when another one has been made beyond it."""
+    world = world_with_a()
+    script = Script(world, "ok")
+    asked: list[trio.Event] = []
+    ask = script.call
+
+    async def slow(target: SegmentTarget, build: Any, *expected: Any, doing: str) -> c.Command:
+        reply = await ask(target, build, *expected, doing=doing)
+        if isinstance(reply, c.TableSegmentInfo) and not asked:
+            asked.append(trio.Event())
+            await asked[0].wait()
+        return reply
+
+    script.call = slow  # type: ignore[method-assign]
+    segment = TableSegment(cast(SegmentStores, script), TARGET)
+
+    async def refused() -> None:
+        with pytest.raises(NoSuchSegmentError):
+            await segment.update([Change(b"b", ANY_VERSION, b"x")])
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refused)
+            await trio.testing.wait_all_tasks_blocked()
+            await segment.update([Change(b"a", ANY_VERSION, b"1")])
+            script.steps = ["gone"]
+            asked[0].set()
+        script.steps = ["never arrives", "ok"]
+        await segment.update([Change(b"a", ANY_VERSION, b"2")])
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert world.entries[b"a"][0] == b"2"
+
+
 def test_replacing_what_was_compacted_happens_once() -> None:
     """A first attempt that is late must not be made besides the second one: another writer came between."""
     world = world_with_a()
