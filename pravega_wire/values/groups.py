@@ -81,13 +81,26 @@ def starts_of(given: Starts) -> Iterable[Start]:
     """What a group reads, of which there may be one, or by stream.
 
     :raises ArgumentTypeError: it is neither a stream or a cut nor an iterable.
+    :raises InvalidStreamCutError: a cut is given for another stream than its own.
     """
     if isinstance(given, str | ScopedStream | StreamCut):
         return (given,)
     if isinstance(given, Mapping):
+        _check_own("the streams of a reader group", given)
         return [stream if cut is None else cut for stream, cut in given.items()]
     check_several("the streams of a reader group", given)
     return given
+
+
+def _check_own(name: str, given: Mapping[Any, object]) -> None:
+    for stream, cut in given.items():
+        # Its name as a string does as well.
+        if isinstance(cut, StreamCut) and stream not in (cut.stream, str(cut.stream)):
+            raise InvalidStreamCutError(
+                f"{name}: the stream cut for {shown(stream)} belongs to {cut.stream}",
+                scope=cut.stream.scope,
+                stream=cut.stream.name,
+            )
 
 
 def _one_each(
@@ -113,6 +126,7 @@ def cuts_of(name: str, given: Cuts) -> list[StreamCut]:
 
     :param name: name of the argument, for the message.
     :raises ArgumentTypeError: they are something else.
+    :raises InvalidStreamCutError: a cut is given for another stream than its own.
     """
     if isinstance(given, StreamCut):
         return [given]
@@ -121,6 +135,8 @@ def cuts_of(name: str, given: Cuts) -> list[StreamCut]:
     for each in cuts:
         if not isinstance(each, StreamCut):
             raise ArgumentTypeError(f"{name} must be of the class StreamCut, not {type(each).__name__}")
+    if isinstance(given, Mapping):
+        _check_own(name, given)
     return cuts
 
 
@@ -222,7 +238,8 @@ class ReaderGroupConfig:
         :param retention: as in :class:`ReaderGroupConfig`.
         :raises ArgumentTypeError: one of the streams is neither of these.
         :raises InvalidArgumentError: there is no stream, or a number is out of range.
-        :raises InvalidStreamCutError: an end cut is before its start cut, or a stream has two positions.
+        :raises InvalidStreamCutError: an end cut is before its start cut, a cut is given for another stream
+            than its own, or a stream has two positions.
         """
         return cls(
             _one_each("the streams of a reader group", map(_start, starts_of(streams))),

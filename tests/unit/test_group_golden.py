@@ -426,6 +426,7 @@ def test_records_that_make_no_sense() -> None:
 
 def test_configurations_are_checked() -> None:
     other = ScopedStream("scope1", "other")
+    config = ReaderGroupConfig.of([ORDERS])
     with pytest.raises(InvalidArgumentError, match="at least one stream"):
         ReaderGroupConfig({})
     with pytest.raises(InvalidArgumentError, match="not one of the group"):
@@ -439,6 +440,14 @@ def test_configurations_are_checked() -> None:
     for start, end in [({0: 5}, {0: 4}), ({0: -1}, {0: 4}), ({2: 0}, {1: 4}), ({0: 1, 2: 0}, {0: 3, 1: 4})]:
         with pytest.raises(InvalidStreamCutError):
             ReaderGroupConfig.of([StreamCut(ORDERS, start)], ends=[StreamCut(ORDERS, end)])
+    wrong = {other: StreamCut(ORDERS, {0: 5})}
+    for give in (
+        ReaderGroupConfig.of,
+        config.starting_at,
+        lambda cuts: ReaderGroupConfig.of(other, ends=cuts),
+    ):
+        with pytest.raises(InvalidStreamCutError, match=r"cut for .*other.* belongs to scope1/orders"):
+            give(wrong)
     whole = ReaderGroupConfig.of([StreamCut(ORDERS, {0: -1, 1: 3})], ends=[StreamCut(ORDERS, {0: -1, 1: 3})])
     assert whole.starts[ORDERS] == whole.ends[ORDERS]
 
