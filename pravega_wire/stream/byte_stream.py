@@ -16,6 +16,7 @@ from pravega_wire.errors import (
     ClosedError,
     ConcurrentUseError,
     InvalidArgumentError,
+    NoSuchSegmentError,
     PravegaError,
     StreamNotFoundError,
     StreamSealedError,
@@ -28,6 +29,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime, Waiters, state_of, when_dropped
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
+from pravega_wire.stream.batch import successors
 from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
 from pravega_wire.support.checks import check_buffer, check_bytes, check_count, check_flag
@@ -195,7 +197,8 @@ class ByteStreamWriter(trio.abc.SendStream):
         The call waits only while more than ``max_outstanding_bytes`` are unacknowledged. If it fails, or is
         cancelled while it waits, the first part of the bytes may have been accepted.
 
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamSealedError: the stream is sealed, or was scaled.
+        :raises StreamNotFoundError: the stream was deleted, also if it was created again since.
         :raises PravegaError: the writer has failed, for the reason given in the error.
         :raises ConcurrentUseError: another call is writing.
         :raises ClosedError: the writer was closed before or during this call.
@@ -413,8 +416,32 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._fail(error)
 
     async def _sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        self._fail(self._stream_sealed())
-        await trio.lowlevel.checkpoint()
+        try:
+            failure = await self._ending(appender, error)
+        except PravegaError as unanswered:
+            failure = unanswered
+        self._fail(failure)
+
+    async def _ending(self, appender: SegmentAppender, error: PravegaError) -> PravegaError:
+        """Why the segment takes no more bytes, if the stream still exists."""
+        core, stream = self._core, self.stream
+        if isinstance(error, NoSuchSegmentError):
+            if await core.controller.get_current_segments(stream.scope, stream.name):
+                return StreamNotFoundError(
+                    f"the segment of byte stream {stream} is gone, and the stream has another one: it was "
+                    "deleted and created again, or scaled. Open another writer",
+                    scope=stream.scope,
+                    stream=stream.name,
+                    segment=appender.target.name,
+                )
+        elif (await successors(core, stream, appender.target.segment_id)).segments:
+            return StreamSealedError(
+                f"the segment of byte stream {stream} is sealed because the stream was scaled",
+                scope=stream.scope,
+                stream=stream.name,
+                segment=appender.target.name,
+            )
+        return self._stream_sealed()
 
     def _fail(self, error: PravegaError) -> None:
         if self._error is None:

@@ -6,13 +6,21 @@ import io
 import os
 import random
 import zipfile
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 
 from pravega_wire import PravegaConfig, open_client
 from pravega_wire import sync as blocking
-from pravega_wire.errors import ClosedError, DataLossError, InvalidArgumentError, StreamSealedError
+from pravega_wire.errors import (
+    ClosedError,
+    DataLossError,
+    InvalidArgumentError,
+    PravegaError,
+    StreamNotFoundError,
+    StreamSealedError,
+)
 from pravega_wire.protocol import commands as c
 from pravega_wire.testing import FaultProxy
 
@@ -69,6 +77,42 @@ async def test_a_reader_waits_at_the_tail_and_ends_when_the_stream_is_sealed(con
         with pytest.raises(StreamSealedError, match="sealed"):
             async with client.byte_stream_writer("t"):
                 pass
+
+
+@pytest.mark.smoke
+async def test_a_writer_says_what_became_of_its_segment(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+
+        async def failure_after(change: Callable[[], Awaitable[object]]) -> PravegaError:
+            await client.create_stream("w", 1)
+            with pytest.raises(PravegaError) as failed:
+                async with client.byte_stream_writer("w") as writer:
+                    await writer.write(b"before")
+                    await writer.flush()
+                    await change()
+                    await writer.write(b"after")
+                    await writer.flush()
+            return failed.value
+
+        async def create_again() -> None:
+            await client.delete_stream("w", seal=True)
+            await client.create_stream("w", 1)
+
+        again = await failure_after(create_again)
+        assert isinstance(again, StreamNotFoundError)
+        assert "created again" in again.message
+        [segment] = await client.active_segments("w")
+        scaled = await failure_after(
+            lambda: client.scale_stream("w", [segment.segment_id], [(0.0, 0.5), (0.5, 1.0)])
+        )
+        assert isinstance(scaled, StreamSealedError)
+        assert "scaled" in scaled.message
+        await client.delete_stream("w", seal=True)
+        assert isinstance(await failure_after(lambda: client.seal_stream("w")), StreamSealedError)
+        await client.delete_stream("w")
+        gone = await failure_after(lambda: client.delete_stream("w", seal=True))
+        assert isinstance(gone, StreamNotFoundError)
+        assert "created again" not in gone.message
 
 
 async def test_a_cancelled_read_loses_nothing(config: PravegaConfig) -> None:
