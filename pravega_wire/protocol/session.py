@@ -19,6 +19,7 @@ from pravega_wire.errors import (
     ServerTooOldError,
     TokenExpiredError,
     TruncatedInputError,
+    UnexpectedReplyError,
 )
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import (
@@ -177,7 +178,8 @@ class Session(Generic[F]):
 
         Greetings are checked, and keep-alives dropped.
 
-        :raises ProtocolError: the bytes are malformed.
+        :raises ProtocolError: the bytes are malformed, or a command that only clients send. (Zeros, for
+            example, are empty events. What they stand in the place of would never come.)
         :raises IncompatibleVersionError: the store and this client support no common wire version.
         """
         self.moved = True
@@ -189,6 +191,10 @@ class Session(Generic[F]):
             if kind is Hello:
                 self._check_version(reply)
                 continue
+            if kind.DIRECTION == "C":
+                raise UnexpectedReplyError(
+                    f"{self._host} sent {kind.__name__}, which only clients send", host=self._host
+                )
             if kind is InvalidEventNumber and self.features and self.features.high < _EVENT_NUMBER_LAST:
                 reply = _before_13(reply)
             yield reply

@@ -18,6 +18,7 @@ from pravega_wire.errors import (
     IncompatibleVersionError,
     ProtocolError,
     TokenExpiredError,
+    UnexpectedReplyError,
 )
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import (
@@ -26,8 +27,10 @@ from pravega_wire.protocol.commands import (
     AuthTokenCheckFailed,
     Command,
     DataAppended,
+    GetStreamSegmentInfo,
     Hello,
     KeepAlive,
+    PartialEvent,
     SegmentRead,
 )
 from pravega_wire.protocol.session import (
@@ -41,6 +44,7 @@ from pravega_wire.protocol.session import (
 
 HOST = "store:12345"
 WRITER = UUID(int=7)
+ASKING = GetStreamSegmentInfo(request_id=1 << 32, segment_name="s/t/0.#epoch.0", delegation_token="")
 HELLO = Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW)
 
 
@@ -141,6 +145,17 @@ def test_malformed_bytes_are_those_of_a_host() -> None:
     assert named.host == HOST
     assert named.message == f"{HOST}: no such thing"
     assert named.__cause__ is found
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [bytes(50), codec.encode(PartialEvent(b"x")), codec.encode(ASKING)],
+    ids=["zeros", "part of an event", "request"],
+)
+def test_a_store_sends_nothing_that_only_clients_send(sent: bytes) -> None:
+    """Zeros are empty events: nobody waits for one, and what they stand for would never come."""
+    with pytest.raises(UnexpectedReplyError, match=f"{HOST} sent .*, which only clients send"):
+        fed(session(), sent)
 
 
 def test_what_nobody_asked_for_is_dropped_or_the_end_of_the_token() -> None:
