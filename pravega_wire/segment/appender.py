@@ -34,7 +34,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import Appends, Block, Durable, Promise, Stored, settle
-from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.failures import error_of, named
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.support.environment import environment
@@ -305,7 +305,7 @@ class SegmentAppender:
                 backoff.reset()
             garbage += isinstance(failure, ProtocolError)
             if _is_final(failure) or garbage >= _GARBAGE_ATTEMPTS:
-                self._owner.failed(self, failure)
+                self._owner.failed(self, named(failure, self.target.name, "appending to"))
                 return
             # No connection is needed while nothing is unacknowledged.
             while not self.appends.unacknowledged and not self._finished:

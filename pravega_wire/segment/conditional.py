@@ -15,7 +15,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, too_large
-from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.failures import error_of, named
 from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
@@ -138,7 +138,7 @@ class ConditionalAppender:
         self._stores.forget(self.target)
         self.target.check_token(error, set_up=self._set_up_done)
         if not (error.retriable or isinstance(error, InvalidEventNumberError)):
-            raise error
+            raise named(error, self.target.name, "conditional append to")
 
     async def _attempt(
         self, payload: bytes, expected_offset: int, number: int, *, lost: bool, only_ask: bool

@@ -14,6 +14,7 @@ from pravega_wire.errors import (
     NoSuchSegmentError,
     OperationUnsupportedError,
     PravegaError,
+    ProtocolError,
     RetriesExhaustedError,
     SegmentError,
     SegmentExistsError,
@@ -29,7 +30,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.support.secrecy import without_secrets
 
-__all__ = ["beyond_end", "check_passing", "data_read", "error_of", "reading_given_up"]
+__all__ = ["beyond_end", "check_passing", "data_read", "error_of", "named", "reading_given_up"]
 
 _TOKEN_EXPIRED = 1
 _ILLEGAL_ARGUMENT = 0
@@ -85,11 +86,12 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
     :param host: ``host:port`` of the store.
     :param doing: what was being done, for the message.
     """
-    segment = getattr(reply, "segment", None) or segment
     known = _ERRORS.get((type(reply), getattr(reply, "error_code", -1))) or _ERRORS.get(type(reply))
+    if known is not None:
+        segment = getattr(reply, "segment", None) or segment
     kind, text = known or (
         UnexpectedReplyError,
-        "{host} answered with an unexpected {reply.__class__.__name__}",
+        "{host} answered with an unexpected {reply.__class__.__name__} about segment {segment}",
     )
     message = without_secrets(getattr(reply, "message", ""))
     about: dict[str, Any] = {"segment": segment, "host": host}
@@ -100,6 +102,22 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
         about["start_offset"], about["offset"] = reply.start_offset, reply.offset
     said = text.format(segment=segment, host=host, reply=reply, message=message)
     return kind(f"{doing}: {said}", **about)
+
+
+def named(error: PravegaError, segment: str, doing: str) -> PravegaError:
+    """Return the error of a connection as one of a request that was made on it.
+
+    What ends a connection because of the bytes that came names only the store.
+
+    :param error: what ended the request.
+    :param segment: full name of the segment that the request was about.
+    :param doing: what was being done, for the message ("truncating").
+    """
+    if not isinstance(error, ProtocolError) or error.segment is not None:
+        return error
+    found = type(error)(f"{doing} {segment}: {error.message}", segment=segment, host=error.host)
+    found.__cause__ = error
+    return found
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -174,7 +192,7 @@ def check_passing(error: PravegaError, segment: str, offset: int) -> None:
             server_trace=error.server_trace,
         ) from error
     if not error.retriable:
-        raise error
+        raise named(error, segment, "reading")
 
 
 def reading_given_up(error: PravegaError, segment: str, taken: float) -> RetriesExhaustedError:

@@ -18,12 +18,13 @@ import trio
 from pravega_wire.errors import (
     ConnectionLostError,
     PravegaError,
+    ProtocolError,
     TokenExpiredError,
     TransportError,
 )
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.failures import error_of, named
 from pravega_wire.support.nurseries import check_run
 from pravega_wire.support.trouble import Trouble
 from pravega_wire.transport.connection import Flow
@@ -341,6 +342,8 @@ class SegmentStores:
         except TransportError:
             self.forget(target, endpoint)
             raise
+        except ProtocolError as error:
+            raise named(error, target.name, doing)  # noqa: B904  # it has its cause
         if isinstance(reply, expected):
             return reply
         if isinstance(reply, c.WrongHost):

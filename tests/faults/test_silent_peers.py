@@ -342,6 +342,19 @@ async def test_a_store_that_does_not_answer(config: PravegaConfig, greeting: byt
                 ), (name, error)
 
 
+async def test_a_store_that_sends_what_nobody_can_read(config: PravegaConfig) -> None:
+    """What ends the connection is the same for many segments: each error names what was asked."""
+    unknown = HELLO + (4242).to_bytes(4, "big") + bytes(4)
+    async with filled(config), mute(unknown) as port:
+        async with open_client(
+            replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
+        ) as client:
+            ended = await all_end(client, STORE_OPERATIONS)
+            for name, error in ended.items():
+                assert f"{config.scope}/" in error.message, (name, error)
+                assert f"127.0.0.1:{port}" in error.message, (name, error)
+
+
 @asynccontextmanager
 async def store_that_never_acknowledges() -> AsyncIterator[tuple[int, list[int]]]:
     """A store that answers greetings, keep-alives and set-ups; its port, and the connections it has had."""

@@ -105,6 +105,17 @@ def test_errors_of_a_store_have_the_request_and_the_trace() -> None:
     assert (lost.value.start_offset, lost.value.offset, lost.value.request_id) == (None, 100, 7)
 
 
+def test_a_reply_to_something_else_is_about_the_segment_that_was_asked_for() -> None:
+    reply = c.SegmentDeleted(request_id=5, segment="s/other/0.#epoch.0")
+    error = error_of(reply, segment=NAMES["segment"], host="h:1", doing="reading")
+    assert isinstance(error, errors.UnexpectedReplyError)
+    assert error.segment == NAMES["segment"]
+    assert (
+        error.message
+        == f"reading: h:1 answered with an unexpected SegmentDeleted about segment {error.segment}"
+    )
+
+
 def test_lost_data_has_its_place() -> None:
     truncated = c.SegmentIsTruncated(7, "s/t/0.#epoch.0", 50, "", 10)
     with pytest.raises(errors.SegmentTruncatedError) as refused:
