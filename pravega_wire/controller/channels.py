@@ -184,6 +184,7 @@ class Channels:
         several = len(self._connections.endpoints) > 1
         patience = self._connections.limits.attempt if several and not long else math.inf
         result: CallResult | None = None
+        began = trio.current_time()
         try:
             with trio.move_on_after(patience):
                 result = await channel.call(
@@ -197,6 +198,11 @@ class Channels:
             explained = await self._connections.explained(channel, error)
             if explained is not error:
                 raise explained from error
+            raise
+        except trio.Cancelled:
+            # PINGs may be answered by something in between, and what is behind it be gone.
+            if trio.current_time() - began >= self._connections.limits.attempt:
+                self._connections.drop(channel)
             raise
         if result is None:
             self._connections.drop(channel)

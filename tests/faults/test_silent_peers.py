@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -236,6 +236,48 @@ async def test_another_controller_is_asked_when_the_first_does_not_answer(
         )
         async with open_client(config) as client:
             assert not await client.scope_exists(f"never-{uuid4().hex}")
+
+
+async def test_a_connection_to_the_controller_on_which_only_pings_are_answered(
+    pravega_server: PravegaServer,
+) -> None:
+    """As by a load balancer whose controller is gone: after the limit of a call the next one has another."""
+    healthy = PravegaConfig.from_defaults(controller_uri=pravega_server.controller_uri, env={}).endpoints[0]
+    connections: list[int] = []
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+    async def serve(stream: trio.SocketStream) -> None:
+        connections.append(len(connections))
+        if len(connections) > 1:
+            async with await trio.open_tcp_stream(*healthy) as behind, trio.open_nursery() as nursery:
+                nursery.start_soon(pass_on, stream, behind)
+                nursery.start_soon(pass_on, behind, stream)
+            return
+        await stream.send_all(SETTINGS)
+        received = b""
+        while data := await stream.receive_some(65536):
+            received += data
+            # A PING of the client comes back as its acknowledgement.
+            *_, last = received.rpartition(b"\0\0\x08\x06\0\0\0\0\0")
+            if len(last) == 8:
+                await stream.send_all(b"\0\0\x08\x06\1\0\0\0\0" + last)
+                received = b""
+
+    async def pass_on(source: trio.SocketStream, target: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while data := await source.receive_some(65536):
+                await target.send_all(data)
+            await target.send_eof()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        async with open_client(config_of(listener.socket.getsockname()[1])) as client:
+            with pytest.raises(PravegaTimeoutError):
+                await client.scope_exists("never")
+            assert len(connections) == 1
+            assert not await client.scope_exists(f"never-{uuid4().hex}")
+            assert len(connections) == 2
+        nursery.cancel_scope.cancel()
 
 
 # --- stores ---------------------------------------------------------------------------------------
