@@ -29,6 +29,7 @@ from pravega_wire.testing.jars import cache_directory
 __all__ = [
     "Guard",
     "ServerProcess",
+    "check_port",
     "data_directory",
     "free_ports",
     "is_free",
@@ -205,6 +206,18 @@ _FIRST_CANDIDATE = 10_000
 _CONNECTIONS_FROM = 49152  # where the system does not tell: RFC 6335
 
 
+def check_port(port: int | None) -> None:
+    """Check the port that a server is to listen on; None and 0 are any.
+
+    :raises ServerStartError: it is not a port.
+    """
+    if port is not None:
+        try:
+            check_count("a port", port, 0, _LAST_PORT)
+        except InvalidArgumentError as error:
+            raise ServerStartError(str(error)) from error
+
+
 def free_ports(count: int, *, first: int | None = None) -> list[int]:
     """Return different ports that are currently free.
 
@@ -212,11 +225,7 @@ def free_ports(count: int, *, first: int | None = None) -> list[int]:
     :param first: the first port of the list; None for any.
     :raises ServerStartError: another program listens on ``first``, or it is not a port.
     """
-    if first is not None:
-        try:
-            check_count("a port", first, 0, _LAST_PORT)
-        except InvalidArgumentError as error:
-            raise ServerStartError(str(error)) from error
+    check_port(first)
     with ExitStack() as stack:
         ports: list[int] = []
         wanted = chain([first] if first else [], (each for each in _candidates() if each != first), repeat(0))

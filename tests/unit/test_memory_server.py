@@ -787,6 +787,13 @@ def test_a_port_that_is_in_use() -> None:
                 raise AssertionError
 
 
+@pytest.mark.parametrize("port", [65536, -1, "9090", 1.5, True])
+def test_what_is_no_port(port: Any) -> None:
+    with pytest.raises(ServerStartError, match="a port must be a whole number from 0 to 65535, not"):
+        with standalone(kind="memory", port=port):
+            raise AssertionError
+
+
 def test_the_fixture_by_an_option(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "def test_it(pravega_server, pravega_scope):\n    assert pravega_server.kind == 'memory'\n"

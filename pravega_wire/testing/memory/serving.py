@@ -18,7 +18,7 @@ from pravega_wire.testing.memory.auth import Auth
 from pravega_wire.testing.memory.controller import Controller
 from pravega_wire.testing.memory.peers import CallPeer, Carrier, StorePeer
 from pravega_wire.testing.memory.store import SegmentStore
-from pravega_wire.testing.processes import data_directory
+from pravega_wire.testing.processes import check_port, data_directory
 from pravega_wire.testing.running import PravegaServer
 from pravega_wire.testing.security import USER, Certificates, make_certificates, new_password
 from pravega_wire.threads.portal import Portal
@@ -41,8 +41,10 @@ def memory_server(
     :param port: port of the controller on 127.0.0.1; default: a free port.
     :param tls: whether to use TLS, with new certificates.
     :param auth: whether to require authentication, with a new account.
-    :raises ServerStartError: the port is not free, or packages that create certificates are not installed.
+    :raises ServerStartError: the port is none, or not free, or packages that create certificates are not
+        installed.
     """
+    check_port(port)
     with ExitStack() as stack:
         made = make_certificates(stack.enter_context(data_directory("memory"))) if tls else None
         password = new_password() if auth else None
