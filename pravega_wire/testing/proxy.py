@@ -319,7 +319,8 @@ class FaultProxy:
             return
         try:
             server = await trio.open_tcp_stream(*target)
-        except OSError:
+        except (OSError, ValueError):
+            # A name that cannot be written as one of the DNS is a ValueError.
             _reset(client)
             return
         link = _Link(client, server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -399,6 +400,20 @@ async def test_a_server_is_waited_for_within_trio() -> None:
 def test_wrong_arguments_of_the_fault_proxy(fault: Callable[[FaultProxy], None], name: str) -> None:
     with FaultProxy() as proxy, pytest.raises(InvalidArgumentError, match=f"^{name} must be"):
         fault(proxy)
+
+
+@pytest.mark.parametrize("host", [".", 70 * "a", "a..b", "a\0b"])
+def test_a_name_that_is_none_ends_one_connection_of_the_proxy(host: str) -> None:
+    with FaultProxy() as proxy, socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(("127.0.0.1", proxy.endpoint(host, 9090)), timeout=60) as nowhere:
+            with contextlib.suppress(ConnectionError):
+                assert nowhere.recv(1) == b""
+        port = proxy.endpoint("127.0.0.1", listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as other:
+            accepted, _ = listener.accept()
+            with accepted:
+                other.sendall(b"x")
+                assert accepted.recv(1) == b"x"
 
 
 def test_an_unexpected_error_ends_one_connection_of_the_proxy(
