@@ -177,9 +177,14 @@ class FaultProxy:
         :param after: number of replies of this kind, on any connection, to forward before each cut.
         :raises InvalidArgumentError: ``reply`` is not a class of replies, or a number is not valid.
         """
-        if not isinstance(getattr(reply, "CODE", None), int):
+        # Only concrete commands have a code, and one that only clients send would never be seen.
+        if not (isinstance(reply, type) and issubclass(reply, Command) and hasattr(reply, "CODE")):
             raise ArgumentTypeError(
                 f"reply must be a class from pravega_wire.protocol.commands, not {reply!r}"
+            )
+        if "S" not in reply.DIRECTION:
+            raise InvalidArgumentError(
+                f"reply must be what a server sends, not {reply.__name__}, which only clients send"
             )
         check_count("times", times)
         check_count("after", after, 0)

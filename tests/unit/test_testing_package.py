@@ -23,7 +23,7 @@ import trio
 from pravega_wire import PravegaConfig
 from pravega_wire.cli import server as command
 from pravega_wire.errors import InvalidArgumentError, ServerStartError
-from pravega_wire.protocol.commands import DataAppended
+from pravega_wire.protocol.commands import DataAppended, KeepAlive, SetupAppend
 from pravega_wire.testing import FaultProxy, containers, jars, java, processes, running, server
 from pravega_wire.testing.launching import java_memory, java_process
 from pravega_wire.testing.processes import ServerProcess
@@ -393,6 +393,8 @@ async def test_a_server_is_waited_for_within_trio() -> None:
         (lambda proxy: proxy.answer_garbage("x"), "garbage"),
         (lambda proxy: proxy.cut_before_reply(None), "reply"),
         (lambda proxy: proxy.cut_before_reply(int), "reply"),
+        (lambda proxy: proxy.cut_before_reply(SetupAppend), "reply"),
+        (lambda proxy: proxy.cut_before_reply(KeepAlive()), "reply"),
         (lambda proxy: proxy.cut_before_reply(DataAppended, times=-1), "times"),
         (lambda proxy: proxy.cut_before_reply(DataAppended, after=-1), "after"),
     ],
