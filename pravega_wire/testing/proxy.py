@@ -13,6 +13,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -125,6 +126,7 @@ class FaultProxy:
         self._up.set()
         self._down = trio.Event()
         self._down.set()
+        self._changed = trio.Event()
 
     # --- addresses ------------------------------------------------------------------------------
 
@@ -204,6 +206,7 @@ class FaultProxy:
             self._garbage = None
             self._bytes_per_second = None
             self._delay = 0.0
+            self._tell()
             self._up.set()
             self._down.set()
 
@@ -278,6 +281,7 @@ class FaultProxy:
 
         def do() -> None:
             self._bytes_per_second = bytes_per_second
+            self._tell()
 
         self._do(do)
 
@@ -291,6 +295,7 @@ class FaultProxy:
 
         def do() -> None:
             self._delay = seconds
+            self._tell()
 
         self._do(do)
 
@@ -314,6 +319,11 @@ class FaultProxy:
             await trio.lowlevel.checkpoint()
 
         self._portal.call(run)
+
+    def _tell(self) -> None:
+        """Let what is held look again how long it has to be."""
+        self._changed.set()
+        self._changed = trio.Event()
 
     # --- forwarding -----------------------------------------------------------------------------
 
@@ -361,17 +371,25 @@ class FaultProxy:
     async def _upward(self, link: _Link) -> None:
         while data := bytes(await link.client.receive_some(_CHUNK)):
             await self._up.wait()
-            if self._bytes_per_second is not None:
-                await trio.sleep(len(data) / self._bytes_per_second)
+            await self._hold(partial(self._slowed, len(data)))
             await link.server.send_all(data)
         await link.server.send_eof()
+
+    def _slowed(self, size: int) -> float:
+        return 0.0 if self._bytes_per_second is None else size / self._bytes_per_second
+
+    async def _hold(self, seconds: Callable[[], float]) -> None:
+        """Wait for some seconds from now on, which may become more or fewer meanwhile."""
+        began = trio.current_time()
+        while (left := began + seconds() - trio.current_time()) > 0:
+            with trio.move_on_after(left):
+                await self._changed.wait()
 
     async def _downward(self, link: _Link) -> None:
         scanner = _FrameScanner()
         while data := bytes(await link.server.receive_some(_CHUNK)):
             await self._down.wait()
-            if self._delay:
-                await trio.sleep(self._delay)
+            await self._hold(lambda: self._delay)
             if self._garbage is not None:
                 data, self._garbage = self._garbage, None
                 await link.client.send_all(data)

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -416,6 +417,35 @@ def test_a_name_that_is_none_ends_one_connection_of_the_proxy(host: str) -> None
             with accepted:
                 other.sendall(b"x")
                 assert accepted.recv(1) == b"x"
+
+
+@pytest.mark.parametrize("back", [FaultProxy.clear, lambda proxy: (proxy.slow(None), proxy.delay(0))])
+def test_what_is_slow_or_delayed_is_so_no_longer(
+    monkeypatch: pytest.MonkeyPatch, back: Callable[[FaultProxy], object]
+) -> None:
+    held, hold = threading.Semaphore(0), FaultProxy._hold
+
+    async def holding(proxy: FaultProxy, seconds: Callable[[], float]) -> None:
+        held.release()
+        await hold(proxy, seconds)
+
+    monkeypatch.setattr(FaultProxy, "_hold", holding)
+    with FaultProxy() as proxy, socket.create_server(("127.0.0.1", 0)) as listener:
+        port = proxy.endpoint("127.0.0.1", listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            accepted, _ = listener.accept()
+            accepted.settimeout(60)
+            with accepted:
+                proxy.slow(0.001)
+                proxy.delay(3600)
+                client.sendall(b"up")
+                accepted.sendall(b"down")
+                assert held.acquire(timeout=60)
+                assert held.acquire(timeout=60)
+                proxy.slow(0.002)
+                back(proxy)
+                assert accepted.recv(9) == b"up"
+                assert client.recv(9) == b"down"
 
 
 def test_an_unexpected_error_ends_one_connection_of_the_proxy(
