@@ -11,7 +11,9 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -792,6 +794,19 @@ def test_what_is_no_port(port: Any) -> None:
     with pytest.raises(ServerStartError, match="a port must be a whole number from 0 to 65535, not"):
         with standalone(kind="memory", port=port):
             raise AssertionError
+
+
+def test_a_clock_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a test stops the clock of its process: what a real server does goes on."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    with standalone(kind="memory") as server:
+        config = replace(server.config("s"), operation_timeout=20.0)
+        with sync.open_client(config) as client:
+            client.create_scope("s")
+            client.create_stream("t")
+            (segment,) = client.active_segments("t")
+            client.scale_stream("t", [segment.segment_id], [(0.0, 0.5), (0.5, 1.0)])
+            assert len(client.active_segments("t")) == 2
 
 
 def test_the_fixture_by_an_option(tmp_path: Path) -> None:

@@ -69,6 +69,17 @@ def _context(made: Certificates) -> ssl.SSLContext:
     return context
 
 
+def _clock() -> Callable[[], float]:
+    """Return a function that returns seconds since 1970, as they pass.
+
+    Neither a machine's clock that is set, nor a test that stops the clock of its process, may stop what a
+    server does.
+    """
+    elapsed = time.monotonic
+    start = time.time() - elapsed()
+    return lambda: start + elapsed()
+
+
 class _Outbox:
     """What one connection has to send. Whoever has something puts it in; one task sends it."""
 
@@ -103,9 +114,10 @@ class _Server:
         self._portal = portal
         self._tls = tls
         random = Random()
-        auth = None if password is None else Auth(time.time, USER, password, key=os.urandom(64))
-        self._store = SegmentStore(time.time, random, auth=auth)
-        self._controller = Controller(self._store, time.time, random, (_HOST, 0), auth)
+        self._clock = _clock()
+        auth = None if password is None else Auth(self._clock, USER, password, key=os.urandom(64))
+        self._store = SegmentStore(self._clock, random, auth=auth)
+        self._controller = Controller(self._store, self._clock, random, (_HOST, 0), auth)
         self._due = trio.Event()
 
     async def start(self, port: int) -> int:
@@ -133,7 +145,7 @@ class _Server:
             self._due = trio.Event()
             dues = self._controller.next_due(), self._store.next_due()
             due = min((each for each in dues if each is not None), default=None)
-            with trio.move_on_after(_LONG if due is None else max(0.0, due - time.time())):
+            with trio.move_on_after(_LONG if due is None else max(0.0, due - self._clock())):
                 await self._due.wait()
             self._controller.run()
             self._store.run()
