@@ -174,6 +174,8 @@ class FaultProxy:
     def cut_before_reply(self, reply: type[Command], *, times: int = 1, after: int = 0) -> None:
         """Cut a connection instead of forwarding a reply of this kind.
 
+        The proxy cannot look into TLS: on such a connection it finds no replies, and cuts nothing.
+
         :param reply: class of the reply, from :mod:`pravega_wire.protocol.commands`.
         :param times: number of cuts; each ends one connection.
         :param after: number of replies of this kind, on any connection, to forward before each cut.
