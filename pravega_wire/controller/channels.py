@@ -148,17 +148,19 @@ class Channels:
                     await self._discover()
                     started = environment().monotonic()
                 policy = self._policy_now()
+                setting: str | None = "operation_timeout"
+                if policy.total != self._policy.total:
+                    setting = "first contact with a controller"
                 if attempts is not None:
-                    policy = replace(policy, attempts=attempts)
+                    # The caller goes on without an answer: a warning would name a time that nobody waits for.
+                    policy, setting = replace(policy, attempts=attempts), None
                 return await retry(
                     policy,
                     attempt,
                     retry_on=lambda error: error.retriable,
                     describe=describe,
                     at_least=min(policy.attempts, len(self._connections.endpoints)),
-                    setting="operation_timeout"
-                    if policy.total == self._policy.total
-                    else "first contact with a controller",
+                    setting=setting,
                 )
             raise AssertionError("not reached")  # the limit raises when it ends the call
         except BaseException as error:

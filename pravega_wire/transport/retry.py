@@ -56,7 +56,7 @@ async def retry(
     retry_on: Callable[[PravegaError], bool],
     describe: str,
     at_least: int = 1,
-    setting: str = "operation_timeout",
+    setting: str | None = "operation_timeout",
 ) -> T:
     """Run ``operation`` until it succeeds or fails with an error that is not retried.
 
@@ -65,7 +65,7 @@ async def retry(
     :param retry_on: returns whether an error is retried.
     :param describe: what is being done, for the message.
     :param at_least: number of attempts that are made even after ``policy.total``.
-    :param setting: what ``policy.total`` comes from, for the log.
+    :param setting: what ``policy.total`` comes from, for the log; None logs nothing.
     :raises RetriesExhaustedError: all attempts failed; its cause is the last failure.
     """
     started = trio.current_time()
@@ -80,7 +80,7 @@ async def retry(
             last = error
         over = trio.current_time() - started + (pause or 0.0) > policy.total
         ended = pause is None or (over and attempts >= at_least)
-        note_failure(last, again=not ended, total=policy.total, setting=setting)
+        note_failure(last, again=setting is not None and not ended, total=policy.total, setting=setting or "")
         if pause is None or ended:
             break
         await trio.sleep(pause)

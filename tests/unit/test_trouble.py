@@ -17,6 +17,7 @@ from pravega_wire import PravegaConfig, aio, open_client, sync
 from pravega_wire.errors import (
     ConnectError,
     ConnectionLostError,
+    InvalidStreamCutError,
     NoSuchSegmentError,
     PravegaError,
     RetriesExhaustedError,
@@ -24,6 +25,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.segment.store import Backoff
 from pravega_wire.support import trouble
+from pravega_wire.testing import standalone
 from pravega_wire.transport.limits import limit, note_failure, note_progress
 from pravega_wire.transport.retry import RetryPolicy, retry
 from tests.docs_blocks import ROOT
@@ -218,6 +220,18 @@ def test_nobody_listens(ask: Callable[[PravegaConfig], None], caplog: pytest.Log
         f"controller call listScopes for all scopes: no connection to 127.0.0.1:{port}: connection refused: "
         "nothing listens there; trying until 0.5 s have passed (operation_timeout or controller_deadline)"
     ]
+
+
+def test_cuts_in_the_wrong_order_are_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    # A controller answers them with a status that other calls try again until a limit has passed.
+    with standalone(kind="memory") as server, sync.open_client(server.config("demo")) as client:
+        client.create_scope("demo")
+        client.create_stream("readings")
+        with client.event_writer("readings") as writer:
+            writer.write_event(b"21.5")
+        with pytest.raises(InvalidStreamCutError, match="is not before"):
+            client.segment_ranges("readings", "latest", "earliest")
+    assert told(caplog) == []
 
 
 def test_the_documents_list_every_logger_that_warns() -> None:
