@@ -199,6 +199,9 @@ async def _begin(
         raise refused(
             f"stream {target} is not empty: restore to another stream, or pass append=True, or --append"
         )
+    if mode in (_BY_RANGE, _PARTS_BY_RANGE):
+        # Before the record: a stream that is refused can still be restored to with a key function.
+        await _check_policy(client, manifest, target)
     if 0 in found:
         await _mark(client, directory, target, marker, number, replace=False)
 
@@ -286,7 +289,6 @@ class _Restoring:
 
     async def by_range(self) -> None:
         layouts = {each.epoch: each.ranges for each in self._manifest.layouts}
-        await _check_policy(self._client, self._manifest, self._target)
         async with self._by_range() as writer:
             stored = writer.last_stored
         for epoch, found in groupby(self._files, key=lambda each: each.segment.epoch):
@@ -407,8 +409,6 @@ class Restoring:
             segments = len(self.manifest.layouts[-1].ranges)
         await client.create_stream(self.target, segments)
         await _begin(client, self.manifest, self.directory, self.target, self._mode, append)
-        if not self.by_key:
-            await _check_policy(client, self.manifest, self.target)
         async with client.resumable_writer(self.target, self._complete) as writer:
             done = writer.last_stored
         observer(Stage.OPENED, str(self.target))
