@@ -37,7 +37,7 @@ from pravega_wire.errors import ArchiveError, ArgumentTypeError, DataLossError
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.support.arrow import need_arrow
-from pravega_wire.support.checks import check_bytes, check_callable, check_path
+from pravega_wire.support.checks import check_callable, check_count, check_path
 from pravega_wire.support.environment import environment
 from pravega_wire.values.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.values.naming import epoch_of, number_of
@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PART_BYTES: Final = 128 * 1024 * 1024
 _MAX_PART_BYTES: Final = 1024 * 1024 * 1024
+"""Arrow's binary arrays, which other programs read a column into, hold 2 GiB."""
 
 
 async def archive_stream(
@@ -146,10 +147,7 @@ async def begin(
             raise ArgumentTypeError(
                 f"{argument} must be a stream cut, its text, 'earliest' or 'latest', not {bound!r:.60}"
             )
-    check_bytes("part_bytes", part_bytes)
-    if part_bytes > _MAX_PART_BYTES:
-        # Arrow's binary arrays, which other programs read a column into, hold 2 GiB.
-        part_bytes = _MAX_PART_BYTES
+    check_count("part_bytes", part_bytes, highest=_MAX_PART_BYTES, unit="bytes")
     name = client.config.resolve(stream)
     await trio.to_thread.run_sync(_make, directory / EVENTS)
     held.enter_context(locked(directory))

@@ -25,6 +25,7 @@ from pravega_wire.errors import (
     ArchiveError,
     ArchiveMismatchError,
     DataLossError,
+    InvalidArgumentError,
     ScaleConflictError,
 )
 from tests.integration.archiving import PART_BYTES, key_of, run
@@ -183,6 +184,8 @@ async def test_a_part_of_a_stream(config: PravegaConfig, tmp_path: Path) -> None
         manifest = await archive_stream(client, "source", tmp_path, start=start, end=end.to_text())
         assert manifest.events == 2 * PER_EPOCH - 2
         assert manifest.payload_bytes == layout.bytes_between(start, end) - 8 * manifest.events
+        with pytest.raises(InvalidArgumentError, match="bytes from 1 to 1073741824, not 1073741825"):
+            await archive_stream(client, "source", tmp_path / "huge", part_bytes=(1 << 30) + 1)
         with pytest.raises(ArchiveError, match="with another start"):
             await archive_stream(client, "source", tmp_path, start=end)
         with pytest.raises(ArchiveError, match=r"of stream .*/source, not of .*/other"):
