@@ -33,6 +33,8 @@ __all__ = ["COMMAND"]
 _FORMATS: Final = ("raw", "json", "hex", "arrow", "parquet")
 _SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".jsonl": "json", ".json": "json"}
 
+_IDLE_SECONDS: Final = 5.0
+
 _DEVICES: Final = ("/dev", "/dev/fd", "/proc/self/fd")
 """What is here may be a regular file, such as ``/dev/stdout``, that another process has open."""
 
@@ -92,10 +94,8 @@ _DEVICES: Final = ("/dev", "/dev/fd", "/proc/self/fd")
 @click.option(
     "--idle",
     type=DURATION,
-    default="5s",
-    show_default=True,
     metavar="TIME",
-    help="with --group, without --follow: end after this time without an event",
+    help="with --group, without --follow: end after this time without an event (default: 5s)",
 )
 @passed
 def COMMAND(
@@ -113,7 +113,7 @@ def COMMAND(
     skip_truncated: bool,
     group: str | None,
     reader: str | None,
-    idle: float,
+    idle: float | None,
 ) -> None:
     from pravega_wire.cli.work import reading
 
@@ -121,6 +121,8 @@ def COMMAND(
         raise InvalidArgumentError("--follow never ends, so it cannot be combined with --to: choose one")
     if group is None and reader is not None:
         raise InvalidArgumentError("--reader needs --group")
+    if idle is not None and (group is None or follow):
+        raise InvalidArgumentError("--idle needs --group, and does not go with --follow")
     if group is not None and (end is not None or skip_truncated):
         raise InvalidArgumentError("--to and --skip-truncated do not go with --group")
     if last is not None and (group is not None or limit is not None):
@@ -129,6 +131,8 @@ def COMMAND(
         # Before a group is created.
         validate_user_name("reader", reader)
     chosen = _format(format_, output, as_json=session.out.as_json)
+    if no_newline and chosen != "raw":
+        raise InvalidArgumentError(f"--no-newline goes with the format raw, not with {chosen}")
     first = points.parse_point(start or "head")
     final = None if end is None else points.parse_point(end)
     reading.check_limit(limit)
@@ -145,7 +149,8 @@ def COMMAND(
             stream = client.config.resolve(name)
             if group is not None:
                 begin = None if start is None else await points.resolve_event(client, stream, first)
-                await _in_group(client, stream, group, reader, begin, written, None if follow else idle)
+                rest = _IDLE_SECONDS if idle is None else idle
+                await _in_group(client, stream, group, reader, begin, written, None if follow else rest)
                 return
             cut = await points.resolve_event(client, stream, first)
             if follow and last is None:
