@@ -461,6 +461,7 @@ class GroupMember:
         now = self._clock()
         if now >= self._config_at:
             state = yield from self._follow_config(state)
+        answered = self._given is not None
         if self._given is not None:
             state = yield from self._reached(self._given)
             self._settling = True
@@ -474,7 +475,8 @@ class GroupMember:
         while True:
             checkpoint = state.checkpoints.of_reader(self.reader)
             if checkpoint is None:
-                begun = yield from self._begin_checkpoint(state)
+                # Events come between two checkpoints, however long the way to the store is.
+                begun = None if answered else (yield from self._begin_checkpoint(state))
                 if begun is None:
                     break
                 state = begun

@@ -7,7 +7,8 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from pravega_wire import PravegaConfig, aio, sync
 from pravega_wire.aio import portal as loops
 from pravega_wire.errors import ArgumentTypeError, DataLossError, InvalidArgumentError, PravegaTimeoutError
 from pravega_wire.protocol import commands as c
+from pravega_wire.protocol import group_algorithm
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import (
@@ -320,6 +322,25 @@ async def test_joining_that_timed_out_leaves_no_reader_behind(
             pass
     assert setting.synchronizer.watching.joined["a"] == late
     assert setting.state.assigned == {}
+
+
+async def test_events_come_between_checkpoints_that_are_always_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to the store takes longer than their interval."""
+    monkeypatch.setattr(group_algorithm, "UNIT", 0.0)
+    setting = Setting(monkeypatch, Store(EVENT * 3))
+    state = setting.state
+    setting.synchronizer.state = replace(
+        state, config=replace(state.config, automatic_checkpoint_interval=0.001)
+    )
+    setting.synchronizer.disturb = partial(trio.sleep, 0.005)
+    reached: list[str] = []
+    async with setting.reader(on_checkpoint=reached.append) as reader:
+        with trio.fail_after(60):
+            assert await reader.read_event() is not None
+            for _ in range(2):
+                reached.clear()
+                assert await reader.read_event() is not None
+                assert len(reached) == 1
 
 
 async def test_a_segment_that_is_lost_and_regained_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
