@@ -2302,7 +2302,8 @@ class ByteStreamWriter(ByteStreamWriterBase):
         The call waits only while more than ``max_outstanding_bytes`` are unacknowledged. If it fails, or is
         cancelled while it waits, the first part of the bytes may have been accepted.
 
-        :raises StreamSealedError: the stream is sealed.
+        :raises StreamSealedError: the stream is sealed, or was scaled.
+        :raises StreamNotFoundError: the stream was deleted, also if it was created again since.
         :raises PravegaError: the writer has failed, for the reason given in the error.
         :raises ConcurrentUseError: another call is writing.
         :raises ClosedError: the writer was closed before or during this call.

@@ -342,8 +342,8 @@ class SegmentStores:
         except TransportError:
             self.forget(target, endpoint)
             raise
-        except ProtocolError as error:
-            raise named(error, target.name, doing)  # noqa: B904  # it has its cause
+        except ProtocolError as malformed:
+            raise named(malformed, target.name, doing)  # noqa: B904  # it has its cause
         if isinstance(reply, expected):
             return reply
         if isinstance(reply, c.WrongHost):

@@ -94,8 +94,8 @@ def starts_of(given: Starts) -> Iterable[Start]:
 
 def _check_own(name: str, given: Mapping[Any, object]) -> None:
     for stream, cut in given.items():
-        # Its name as a string does as well.
-        if isinstance(cut, StreamCut) and stream not in (cut.stream, str(cut.stream)):
+        # Its name as a string does as well, as elsewhere.
+        if isinstance(cut, StreamCut) and stream not in (cut.stream, str(cut.stream), cut.stream.name):
             raise InvalidStreamCutError(
                 f"{name}: the stream cut for {shown(stream)} belongs to {cut.stream}",
                 scope=cut.stream.scope,

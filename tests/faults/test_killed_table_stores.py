@@ -210,8 +210,9 @@ def test_tables_survive_a_killed_store(pravega_cluster: PravegaCluster, fault_pr
                     fault_proxy.delay(SECONDS)
                     await stored_and_not_answered(table)
                     await trio.to_thread.run_sync(victim.kill)
-                    fault_proxy.clear()
+                    # In this order, so that no answer that was held back arrives.
                     fault_proxy.cut_all()
+                    fault_proxy.clear()
                     # A round touches every counter's partition, so the containers have moved by then.
                     await rounds(ROUNDS)
                     assert not victim.alive

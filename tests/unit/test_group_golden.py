@@ -448,6 +448,9 @@ def test_configurations_are_checked() -> None:
     ):
         with pytest.raises(InvalidStreamCutError, match=r"cut for .*other.* belongs to scope1/orders"):
             give(wrong)
+    for named in (str(ORDERS), ORDERS.name):
+        by_name: Any = {named: StreamCut(ORDERS, {0: 5})}
+        assert ReaderGroupConfig.of(by_name).starts == {ORDERS: StreamCut(ORDERS, {0: 5})}
     whole = ReaderGroupConfig.of([StreamCut(ORDERS, {0: -1, 1: 3})], ends=[StreamCut(ORDERS, {0: -1, 1: 3})])
     assert whole.starts[ORDERS] == whole.ends[ORDERS]
 
