@@ -503,6 +503,14 @@ def mute(greeting: bytes) -> Serve:
     return serve
 
 
+def half_of_each(peer: Peer) -> None:
+    """On each of many connections a part of the answer that counts as progress, and no more."""
+    if peer.number > 30:
+        peer.serve()
+    else:
+        mute(HELLO + (10).to_bytes(4, "big") + (1 << 20).to_bytes(4, "big") + b"x" * 100_000)(peer)
+
+
 SILENT = "has sent nothing for 0.2 s, not even|has sent no data of"
 # Whichever is noticed first: both limits are a third of the operation's.
 
@@ -516,9 +524,16 @@ SILENT = "has sent nothing for 0.2 s, not even|has sent no data of"
             mute(HELLO + (10).to_bytes(4, "big") + (1 << 20).to_bytes(4, "big") + b"x" * 999),
             SILENT,
         ),
+        (half_of_each, SILENT),
         (echo_only, "has sent no data of scope/stream/0.#epoch.0 for"),
     ],
-    ids=["silent", "silent after its hello", "silent in a reply", "alive and without an answer"],
+    ids=[
+        "silent",
+        "silent after its hello",
+        "silent in a reply",
+        "silent in each long reply",
+        "alive and without an answer",
+    ],
 )
 def test_silent_stores_are_given_up_and_others_tried(serve: Serve, message: str) -> None:
     with world(serve, timeout=0.6) as made:

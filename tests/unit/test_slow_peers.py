@@ -331,6 +331,40 @@ def test_a_reader_waits_its_turn_on_a_connection_that_is_busy() -> None:
     run(main)
 
 
+def test_a_part_of_an_answer_on_each_connection_is_no_success() -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            flows: list[Flow] = []
+
+            async def bring_a_part(connection: Sharing, handler: RangeReader) -> None:
+                connection.received_bytes += 100_000
+                await trio.sleep(41)
+                handler.on_lost(ConnectionLostError("silent"))
+
+            class Pool:
+                async def flow(self, endpoint: object, handler: Any) -> Flow:
+                    connection = Sharing()
+                    flows.append(Asking(cast("Connection", connection), 1, handler))
+                    nursery.start_soon(bring_a_part, connection, handler)
+                    return flows[-1]
+
+            class Asking(Flow):
+                def send(self, command: c.Command) -> None:
+                    # So many are too many.
+                    assert len(flows) < 20
+
+            async def locate(*names: object) -> tuple[str, int]:
+                return "store", 1
+
+            stores = SegmentStores(cast("Any", Pool()), locate, operation_timeout=120.0)
+            reader = RangeReader(stores, SegmentTarget.of(NAME), 0, 10)
+            with pytest.raises(RetriesExhaustedError, match=NAME):
+                await reader.receive()
+            nursery.cancel_scope.cancel()
+
+    run(main)
+
+
 # --- attributes -----------------------------------------------------------------------------------
 
 
