@@ -188,7 +188,7 @@ def test_appending_and_reading(wire: Wire, tmp_path: Path) -> None:
     assert len(Path("events.jsonl").read_text().splitlines()) == 2
 
     wire("stream", "truncate", "t", "--to", f"0={rows[4]['offset']}", "--yes")
-    wire("read", "t", "--from", "0=0", code=Exit.FAILED)
+    wire("read", "t", "--from", "0=0", code=Exit.USAGE)
     assert "truncated" in wire.error
     assert wire.lines("read", "t", "--from", "0=0", "--skip-truncated") == ["one", "two"]
 
@@ -209,7 +209,7 @@ def test_truncated_bytes_are_reported_only_where_they_are_read(wire: Wire) -> No
     ):
         wire(*words)
         assert "truncated" not in wire.error, words
-    wire("read", "t", "--from", "0=0", code=Exit.FAILED)
+    wire("read", "t", "--from", "0=0", code=Exit.USAGE)
     assert wire.error.count("truncated") == 1
     wire("read", "t", "--from", "0=0", "--skip-truncated")
     assert wire.error.count("18 bytes were truncated") == 1

@@ -67,16 +67,20 @@ from pravega_wire.errors import (
     AuthenticationError,
     ConnectError,
     CorruptedStateError,
+    DataLossError,
     HostNotFoundError,
     InvalidArgumentError,
     MissingExtraError,
+    PermissionDeniedError,
     PravegaError,
     ScopeNotEmptyError,
+    ServerTooOldError,
     StreamNotFoundError,
     TableError,
     TableKeyBadVersionError,
     TlsError,
     TokenExpiredError,
+    TransactionNotOpenError,
     WrongProtocolError,
 )
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
@@ -607,8 +611,16 @@ def test_more_exit_codes() -> None:
         ArchiveDamagedError("x", path=""),
         ArchiveMismatchError("x", path=""),
     ]
-    final += [CorruptedStateError("x")]
-    final += [AuthenticationError("x"), TlsError("x"), WrongProtocolError("x"), HostNotFoundError("x")]
+    final += [CorruptedStateError("x"), DataLossError("x", start_offset=None, offset=None)]
+    final += [TransactionNotOpenError("x", status=None)]
+    final += [ServerTooOldError("x", feature="x", needed="0.12", found=None)]
+    final += [
+        AuthenticationError("x"),
+        PermissionDeniedError("x"),
+        TlsError("x"),
+        WrongProtocolError("x"),
+        HostNotFoundError("x"),
+    ]
     assert {exit_code(each) for each in final} == {Exit.USAGE}
     assert not any(each.retriable for each in final)
     later = [ArchiveBusyError("x", path=""), ConnectError("x"), TokenExpiredError("x"), TableError("x")]
