@@ -9,6 +9,7 @@ import click
 
 from pravega_wire.cli.common import Exit
 from pravega_wire.cli.frame import DURATION, STREAM, Session, WireCommand, passed
+from pravega_wire.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from pravega_wire.cli.work import health
@@ -48,6 +49,8 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "unknown":
 def COMMAND(session: Session, names: tuple[str, ...], ledgers: tuple[str, ...], wait: float) -> Exit:
     from pravega_wire.cli.work import health
 
+    if wait <= 0:
+        raise InvalidArgumentError("--wait must be positive")
     resolved = session.resolved
     config = resolved.config
     config = replace(config, operation_timeout=min(config.operation_timeout, wait))

@@ -386,6 +386,7 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
         (["table", "put", "s/t", "k", "v", "--new", "--version", "0:1"], "--new is for a key that does not"),
         (["table", "put", "s/t", "k", "-", "--values", "hex"], "--values hex does not go with VALUE -"),
         (["table", "scan", "s/t", "--limit", "0"], "--limit must be positive, not 0"),
+        (["doctor", "--wait", "0"], "--wait must be positive"),
         (["top", "--interval", "0"], "--interval must be positive"),
         (["top", "s/t", "--count", "0"], "--count must be positive, not 0"),
         (
