@@ -936,6 +936,14 @@ def test_a_stream_that_is_not_there(config: PravegaConfig, name: str) -> None:
     run(config, body)
 
 
+@pytest.mark.needs("0.12", "listCompletedTransactions")
+def test_the_ended_transactions_of_a_stream_that_is_not_there(config: PravegaConfig) -> None:
+    async def body(controller: ControllerClient, scope: str) -> None:
+        assert await controller.list_completed_transactions(scope, "nonesuch") == {}
+
+    run(config, body)
+
+
 @pytest.mark.parametrize("name", GROUP_CALLS | TABLE_CALLS)
 def test_a_group_or_table_that_is_not_there(config: PravegaConfig, name: str) -> None:
     error: type[PravegaError] = (

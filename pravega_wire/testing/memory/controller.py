@@ -877,7 +877,7 @@ class Controller:
         return pb.TxnState(state=_TXN.UNKNOWN if txn is None else txn.state)
 
     def listCompletedTransactions(self, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
-        stream = self._stream(request.streamInfo)
+        stream = self._find(request.streamInfo)
         # One table has those of all streams, and nothing is found once it has those of a second one.
         if any(of is not stream for of, _ in self._ended.values()):
             return pb.ListCompletedTxnResponse()
