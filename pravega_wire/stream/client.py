@@ -519,7 +519,8 @@ class PravegaClient:
     async def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
-        :param cut: the new head of the stream.
+        :param cut: the new head of the stream. Whether events begin at its offsets is not checked: where none
+            does, the stream can no longer be read from its head.
         :raises InvalidStreamCutError: the cut belongs to another stream, is before the stream's head, does
             not cover the key space, or has a segment that was deleted or an offset beyond the end of one.
         :raises StreamSealedError: the stream is sealed.

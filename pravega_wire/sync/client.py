@@ -357,7 +357,8 @@ class PravegaClient(PravegaClientBase):
     def truncate_stream(self, stream: StreamName, cut: StreamCut, *, timeout: float | None = None) -> None:
         """Delete everything before a cut. Reading from before the cut fails afterwards.
 
-        :param cut: the new head of the stream.
+        :param cut: the new head of the stream. Whether events begin at its offsets is not checked: where none
+            does, the stream can no longer be read from its head.
         :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidStreamCutError: the cut belongs to another stream, is before the stream's head, does
             not cover the key space, or has a segment that was deleted or an offset beyond the end of one.
