@@ -195,6 +195,13 @@ def create_group(group: str, properties: GroupProperties) -> Steps[bool]:
     reply = yield Request("POST", "/v1/groups", body, repeatable=False)
     if reply.status == 409:
         return False
+    if reply.status == 400 and properties.format is not SerializationFormat.AVRO:
+        policy = compatibility_of(properties.compatibility).policy
+        raise InvalidArgumentError(
+            f"creating group {group}: the schema registry refuses a new group of the format "
+            f"{properties.format.name} with the policy {policy.name}. Create it with ALLOW_ANY or DENY_ALL; "
+            "set_compatibility changes the policy"
+        )
     if reply.status != 201:
         raise refusal(reply, f"creating group {group}", group, {400: SchemaMalformedError})
     return True

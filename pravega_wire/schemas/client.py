@@ -141,6 +141,7 @@ class SchemaRegistry:
         :param group: name of the group; the Pravega convention is the name of the stream.
         :param properties: its properties; default: any format, any schema.
         :returns: False if it exists already.
+        :raises InvalidArgumentError: the registry refuses the policy for a new group of this format.
         """
         created = await self._run(calls.create_group(group, properties or GroupProperties()))
         if created:

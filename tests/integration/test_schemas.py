@@ -22,6 +22,7 @@ from pravega_wire import Credentials, Event, PravegaConfig, aio, open_client, sy
 from pravega_wire.errors import (
     AuthenticationError,
     CodecNotRegisteredError,
+    InvalidArgumentError,
     SchemaFormatError,
     SchemaIncompatibleError,
     SchemaMalformedError,
@@ -183,6 +184,17 @@ def test_compatibility(
         else:
             with pytest.raises(SchemaIncompatibleError):
                 registry.deserializer(group, schema)
+
+
+@pytest.mark.parametrize("format", [SerializationFormat.ANY, SerializationFormat.JSON])
+def test_a_policy_that_a_new_group_cannot_have(
+    registry: sync.SchemaRegistry, group: str, format: SerializationFormat
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="with the policy BACKWARD"):
+        registry.create_group(group, GroupProperties(format, CompatibilityPolicy.BACKWARD))
+    assert registry.create_group(group, GroupProperties(format))
+    assert registry.set_compatibility(group, CompatibilityPolicy.BACKWARD)
+    registry.add_schema(group, OBJECT)
 
 
 def test_what_a_group_refuses(registry: sync.SchemaRegistry, group: str) -> None:

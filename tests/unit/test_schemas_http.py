@@ -261,6 +261,13 @@ def test_refusals(status: int, kind: type[PravegaError]) -> None:
             assert (caught.value.group, caught.value.status) == ("g", status)
 
 
+def test_a_policy_that_a_new_group_cannot_have() -> None:
+    with fake(reply(400, b"")) as server:
+        properties = GroupProperties(SerializationFormat.JSON, CompatibilityPolicy.FULL)
+        with pytest.raises(InvalidArgumentError, match="JSON with the policy FULL"):
+            blocking(server.uri, "create_group", "g", properties)
+
+
 def test_a_codec_that_is_not_registered() -> None:
     version = VersionInfo("thing", 0, 0, "Json")
     with fake(reply(412, b"codec x not registered")) as server:
