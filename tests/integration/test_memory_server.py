@@ -297,6 +297,80 @@ def conditions(scope: str) -> Steps:
     yield [c.ReadTableKeys(1, hashed, "", 9, iterator(b"a"))]
 
 
+def truncated_sources(scope: str) -> Steps:
+    """What was truncated cannot be merged, nor can be attributes changed in a way that there is not."""
+    target, first, second, third = (f"{scope}/s/{each}.#epoch.0" for each in range(4))
+    yield [c.CreateSegment(at, each, 0, 0, "", 0) for at, each in enumerate((target, first, second, third))]
+    for writer, name, offset in ((W, first, 3), (X, second, 4)):
+        yield [c.SetupAppend(5, writer, name, "")]
+        yield [block(1, b"data", writer=writer)]
+        yield [c.TruncateSegment(1, name, offset, "")]
+        yield [c.MergeSegments(1, target, name, "", ())]
+        yield [c.MergeSegmentsBatch(1, target, (name,), "")]
+        yield [c.GetStreamSegmentInfo(1, name, "")]
+    for kind in (5, -1):
+        yield [c.MergeSegments(1, target, third, "", (c.AttributeUpdate(X, kind, 1, 1),))]
+    yield [c.GetStreamSegmentInfo(at, each, "") for at, each in enumerate((target, third))]
+
+
+def sealed_tables(scope: str) -> Steps:
+    """A hash table compares versions before it finds that it is sealed."""
+    for name, length in ((f"{scope}/f_kvtable/0.#epoch.0", 4), (f"{scope}/h_kvtable/0.#epoch.0", 0)):
+        yield [c.CreateTableSegment(1, name, "", False, length, 0)]
+        yield [c.UpdateTableEntries(1, name, "", (entry(b"aaaa", b"1"), entry(b"bbbb", b"2")), -1)]
+        yield [c.SealSegment(1, name, "")]
+        for entries, at in (((entry(b"aaaa", b"3"),), -1), ((entry(b"aaaa", b"3", 77),), -1), ((), 5)):
+            yield [c.UpdateTableEntries(1, name, "", entries, at)]
+        for key in (b"bbbb", b"zzzz"):
+            yield [c.RemoveTableKeys(1, name, "", (c.TableKey(key, ANY),), -1)]
+        yield [c.ReadTable(1, name, "", (c.TableKey(b"aaaa", ANY), c.TableKey(b"bbbb", ANY)))]
+        yield [c.SealSegment(1, name, "")]
+        yield [c.DeleteTableSegment(1, name, False, "")]
+
+
+def odd_tables(scope: str) -> Steps:
+    fixed, hashed = (f"{scope}/{each}_kvtable/0.#epoch.0" for each in "fh")
+    yield [c.CreateTableSegment(1, f"{fixed}0", "", False, 257, 0)]
+    yield [c.CreateTableSegment(1, fixed, "", False, 4, 0), c.CreateTableSegment(2, hashed, "", False, 0, 0)]
+    for name in (fixed, hashed):
+        yield [c.UpdateTableEntries(1, name, "", (entry(b"aaaa", b"1"), entry(b"bbbb", b"2")), -1)]
+        yield [c.SetupAppend(5, W, name, "")]
+        yield [c.UpdateSegmentAttribute(1, name, X, 7, ANY, "")]
+        yield [c.GetSegmentAttribute(1, name, X, "")]
+        yield [c.UpdateTableEntries(1, name, "", (entry(b"cccc", b"1", -5),), -1)]
+        yield [c.UpdateTableEntries(1, name, "", (entry(b"cccc", b"1"),), -2)]
+        yield [c.ReadTableKeys(1, name, "", 5, iterator(token=b"no token"))]
+    for position, most in ((-1, 5), (0, 0), (0, -1)):
+        yield [c.ReadTableEntriesDelta(1, hashed, "", position, most)]
+
+
+def large_changes(scope: str) -> Steps:
+    """An answer ends when it has 2 MiB."""
+    name = f"{scope}/h_kvtable/0.#epoch.0"
+    yield [c.CreateTableSegment(1, name, "", False, 0, 0)]
+    for first in range(0, 50, 10):
+        entries = (entry(b"k%03d" % each, bytes(100_000)) for each in range(first, first + 10))
+        yield [c.UpdateTableEntries(1, name, "", tuple(entries), -1)]
+    yield [c.ReadTableEntriesDelta(1, name, "", 0, 100)]
+
+
+def own_attributes(scope: str) -> Steps:
+    """Attributes of the store's own can be changed only once they are set."""
+    name = f"{scope}/s/0.#epoch.0"
+    yield [c.CreateSegment(1, name, 0, 0, "", 0)]
+    for number in (1, 3, 20):
+        for old in (ANY, 0):
+            yield [c.UpdateSegmentAttribute(1, name, attribute(number), 77, old, "")]
+        yield [c.GetSegmentAttribute(1, name, attribute(number), "")]
+
+
+def no_name(scope: str) -> Steps:
+    yield [c.CreateSegment(1, "", 0, 0, "", 0)]
+    yield [c.CreateTableSegment(1, "", "", False, 4, 0)]
+    yield [c.GetStreamSegmentInfo(1, "", "")]
+    yield [c.SetupAppend(5, W, "", "")]
+
+
 def long_frames(scope: str) -> Steps:
     """Bytes after the last field are left out."""
     for command in (c.GetStreamSegmentInfo(1, f"{scope}/s/0.#epoch.0", ""), c.Hello(16, 5), c.KeepAlive()):
@@ -306,7 +380,8 @@ def long_frames(scope: str) -> Steps:
 
 PROGRAMS = (
     appends, reads, attributes, merges, tables, hash_tables, connections, offsets, blocks,
-    merges_of_attributes, conditions, long_frames,
+    merges_of_attributes, conditions, long_frames, truncated_sources, sealed_tables, odd_tables,
+    large_changes, own_attributes, no_name,
 )  # fmt: skip
 
 

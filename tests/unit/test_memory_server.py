@@ -303,6 +303,21 @@ def test_a_transient_segment_lives_as_long_as_its_connection(world: World, link:
     assert world.names() == {SEGMENT}
 
 
+@pytest.mark.parametrize("key_length", [4, 0])
+def test_an_answer_of_a_table_ends_at_2_mib(world: World, link: Link, key_length: int) -> None:
+    table = "s/t_kvtable/0.#epoch.0"
+    link.send(c.CreateTableSegment(1, table, "", False, key_length, 0))
+    for number in range(40):
+        key = c.TableKey(b"k%03d" % number, NULL)
+        link.send(c.UpdateTableEntries(1, table, "", (c.TableEntry(key, bytes(100_000)),), -1))
+    everything = c.TableIteratorArgs(b"", b"", b"", b"")
+    (found,) = link.send(c.ReadTableEntries(1, table, "", 100, everything))
+    # Of a table whose keys have one length an answer has whole pages of 16.
+    assert len(found.entries) == (32 if key_length else 21)
+    (keys,) = link.send(c.ReadTableKeys(1, table, "", 100, everything))
+    assert len(keys.keys) == 40
+
+
 def test_entries_of_a_table_that_is_compacted(world: World, link: Link) -> None:
     table = "s/t_kvtable/0.#epoch.0"
     link.send(c.CreateTableSegment(1, table, "", False, 4, 0))

@@ -23,17 +23,30 @@ from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
 from pravega_wire.testing.memory.auth import Auth, BadToken, ExpiredToken
 from pravega_wire.testing.memory.tables import (
+    MAX_FIXED_KEY,
     BadArgument,
     BadOffset,
     BadVersion,
+    Illegal,
     MissingKey,
     NotEmpty,
     Refused,
+    Sealed,
     Table,
     Unsupported,
 )
 
-__all__ = ["EVENT_COUNT", "NULL", "Exists", "Missing", "Sealed", "Segment", "SegmentStore", "StoreConnection"]
+__all__ = [
+    "EVENT_COUNT",
+    "NULL",
+    "ROLLOVER",
+    "Exists",
+    "Missing",
+    "Sealed",
+    "Segment",
+    "SegmentStore",
+    "StoreConnection",
+]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +54,7 @@ NULL: Final = -(2**63)
 """Value of an attribute that is not set."""
 
 _MAX_READ: Final = 2 << 20
+_UPDATE_TYPES: Final = range(5)
 _MIN_READ: Final = 8
 _UNUSED_AFTER: Final = 60
 """Seconds after which a store no longer has a segment in memory that nobody uses."""
@@ -57,6 +71,9 @@ _BETWEEN = (
 def _well_known(number: int) -> UUID:
     return UUID(int=(1 << 127) | number)
 
+
+_CORE: Final = 1 << 63
+"""The upper half of the ids of attributes that the store itself uses."""
 
 CREATED: Final = _well_known(0)
 EVENT_COUNT: Final = _well_known(1)
@@ -76,10 +93,6 @@ class Missing(Refused):
 
 class Exists(Refused):
     """The segment exists."""
-
-
-class Sealed(Refused):
-    """The segment is sealed."""
 
 
 class BadAttribute(Refused):
@@ -127,6 +140,11 @@ class Segment:
     def length(self) -> int:
         """Offset of the next append."""
         return self.start + len(self.data)
+
+    @property
+    def has_keys_for_attributes(self) -> bool:
+        """Whether it is a table whose keys have one length: they are its attributes, and the only ones."""
+        return self.table is not None and self.table.key_length > 0
 
     def truncate(self, offset: int) -> None:
         """Drop the bytes before an offset."""
@@ -323,6 +341,9 @@ class SegmentStore:
             key, value = each.attribute_id, each.new_value
             old = segment.attributes.get(key)
             match each.update_type:
+                case 4 if old is None and key.int >> 64 == _CORE:
+                    # It looks for others only.
+                    raise BadAttribute
                 case 4 if old is None:
                     # The store looks which of them are set, remembers those that are not, and begins again.
                     segment.attributes |= {
@@ -366,6 +387,9 @@ class SegmentStore:
         """
         if not source.sealed:
             self.seal(source)
+        if source.start:
+            # A truncated one cannot be merged.
+            raise _Cut
         if source.data:
             self.append(target, source.data, attributes=updates or ())
             self._forget(source, merged=True)
@@ -485,7 +509,7 @@ class StoreConnection:
             return
         try:
             self._carry_out(command)
-        except (_Cut, DecodeError):
+        except (_Cut, DecodeError, Illegal):
             self.cut()
         except Exception:
             # As a store answers what it did not expect.
@@ -710,8 +734,11 @@ class StoreConnection:
 
     def _reply(self, command: Any, request: int, name: str) -> c.Command | None:
         store = self._store
-        if isinstance(command, c.CreateSegment | c.CreateTableSegment) and not store.is_free(name):
-            raise Exists
+        if isinstance(command, c.CreateSegment | c.CreateTableSegment):
+            if not name:
+                raise _Cut
+            if not store.is_free(name):
+                raise Exists
         match command:
             case c.CreateSegment():
                 store.create(
@@ -726,6 +753,8 @@ class StoreConnection:
                 self._transient.add(made.name)
                 return c.SegmentCreated(request, made.name)
             case c.CreateTableSegment():
+                if command.key_length > MAX_FIXED_KEY:
+                    raise _Cut
                 store.create_table(name, command.key_length, command.rollover_size_bytes)
                 return c.SegmentCreated(request, name)
             case c.MergeSegmentsBatch():
@@ -741,6 +770,8 @@ class StoreConnection:
 
     def _merge(self, command: c.MergeSegments) -> c.Command:
         store = self._store
+        if any(each.update_type not in _UPDATE_TYPES for each in command.attribute_updates):
+            raise _Cut
         target = store.segments.get(command.target)
         if target is not None:
             target.known = True
@@ -813,6 +844,8 @@ class StoreConnection:
     def _reply_if_legal(self, segment: Segment, command: Any, request: int) -> c.Command | None:
         store, name = self._store, segment.name
         match command:
+            case c.SetupAppend() | c.UpdateSegmentAttribute() if segment.has_keys_for_attributes:
+                raise _Cut
             case c.SetupAppend():
                 last = segment.attributes.setdefault(command.writer_id, NULL)
                 self._sessions[name, command.writer_id] = _Session(last, last)
@@ -865,10 +898,12 @@ class StoreConnection:
                 self._store.delete(segment)
                 return c.SegmentDeleted(request, name)
             case c.UpdateTableEntries():
-                versions = table.put(command.table_entries, command.table_segment_offset)
+                versions = table.put(
+                    command.table_entries, command.table_segment_offset, sealed=segment.sealed
+                )
                 return c.TableEntriesUpdated(request, tuple(versions))
             case c.RemoveTableKeys():
-                table.remove(command.keys, command.table_segment_offset)
+                table.remove(command.keys, command.table_segment_offset, sealed=segment.sealed)
                 return c.TableKeysRemoved(request, name)
             case c.ReadTable():
                 return c.TableRead(request, name, tuple(table.get(each.data) for each in command.keys))
@@ -879,6 +914,7 @@ class StoreConnection:
                     command.suggested_key_count
                     if isinstance(command, c.ReadTableKeys)
                     else command.suggested_entry_count,
+                    values=isinstance(command, c.ReadTableEntries),
                 )  # fmt: skip
                 if isinstance(command, c.ReadTableKeys):
                     return c.TableKeysRead(request, name, tuple(keys), token)

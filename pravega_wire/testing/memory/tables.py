@@ -17,13 +17,16 @@ from pravega_wire.protocol.commands import TableEntry, TableKey
 from pravega_wire.protocol.versioned import encode_record
 
 __all__ = [
+    "MAX_FIXED_KEY",
     "NO_VERSION",
     "BadArgument",
     "BadOffset",
     "BadVersion",
+    "Illegal",
     "MissingKey",
     "NotEmpty",
     "Refused",
+    "Sealed",
     "Table",
     "Unsupported",
 ]
@@ -37,6 +40,13 @@ _REMOVED: Final = -1
 _COMPACTED_FROM: Final = 1 << 20
 _LIVE_SHARE: Final = 0.75
 _PAGE: Final = 16
+_MAX_LISTED: Final = 2 << 20
+MAX_FIXED_KEY: Final = 256
+"""Most bytes of a key of a table whose keys have one length."""
+
+_ENTRY_BYTES: Final = 20
+"""What an entry takes in an answer beside its key and its value."""
+
 _HASH: Final = Struct(">qq")
 _TOKEN: Final = bytes.fromhex("0000010000000010")
 """Begins a token; the hash of the last key follows."""
@@ -63,6 +73,14 @@ class BadOffset(Refused):
 
 class BadVersion(Refused):
     """An entry has not the version that was demanded."""
+
+
+class Sealed(Refused):
+    """The segment is sealed."""
+
+
+class Illegal(Exception):
+    """The store does not expect this, and closes the connection."""
 
 
 class MissingKey(Refused):
@@ -106,25 +124,26 @@ class Table:
     def __len__(self) -> int:
         return len(self._places)
 
-    def put(self, entries: Sequence[TableEntry], at: int) -> list[int]:
+    def put(self, entries: Sequence[TableEntry], at: int, *, sealed: bool = False) -> list[int]:
         """Store entries, all or none; return their versions.
 
         :param entries: entries, each with the version that its key must have.
-        :param at: length that the segment must have, or -1.
+        :param at: length that the segment must have, or a negative number for any.
+        :param sealed: whether the segment takes nothing.
         """
         size = sum(_HEADER.size + len(each.key.data) + len(each.value) for each in entries)
         if size > _MAX_BATCH:
             raise BadArgument(f"the update has {size} bytes, more than {_MAX_BATCH}")
-        self._check([each.key for each in entries], at)
+        self._check([each.key for each in entries], at, sealed)
         if any(len(each.value) > _MAX_VALUE for each in entries):
             raise BadArgument(f"a value has more than {_MAX_VALUE} bytes")
         versions = [self._store(each.key.data, each.value) for each in entries]
         self._compact()
         return versions
 
-    def remove(self, keys: Sequence[TableKey], at: int) -> None:
+    def remove(self, keys: Sequence[TableKey], at: int, *, sealed: bool = False) -> None:
         """Remove keys, all or none; arguments as of :meth:`put`."""
-        self._check(keys, at)
+        self._check(keys, at, sealed)
         for key in keys:
             if self._places.pop(key.data, None) is not None:
                 del self._keys[bisect_left(self._keys, self._rank(key.data), key=self._rank)]
@@ -141,13 +160,16 @@ class Table:
         version, value = self._at(place)
         return TableEntry(TableKey(key, version), value)
 
-    def listed(self, token: bytes, first: bytes, last: bytes, most: int) -> tuple[list[TableKey], bytes]:
+    def listed(
+        self, token: bytes, first: bytes, last: bytes, most: int, *, values: bool = False
+    ) -> tuple[list[TableKey], bytes]:
         """Return keys with their places, and the token of the next page.
 
         :param token: token of the page before; of hash tables only.
         :param first: first key, or empty.
         :param last: last key, or empty.
         :param most: most keys.
+        :param values: whether these count as well for the most bytes of an answer.
         """
         if self.key_length:
             if token:
@@ -160,15 +182,26 @@ class Table:
             start = bisect_left(self._keys, first)
             end = bisect_right(self._keys, last) if last else len(self._keys)
             # A page is never split: there may be more than were wanted.
-            end = min(end, start + -(-max(most, 0) // _PAGE) * _PAGE)
+            end = self._end_of_answer(start, end, most, _PAGE, values=values)
             token = encode_record([lambda target: target.array(self._keys[end - 1])]) if end > start else b""
         else:
             if first or last:
                 raise BadArgument("Range Iterators not supported for HashTableSegments.")
+            if token and (len(token) != len(_TOKEN) + _HASH.size or not token.startswith(_TOKEN)):
+                raise Illegal
             start = bisect_right(self._keys, _rank(token[len(_TOKEN) :]), key=self._rank) if token else 0
-            end = min(len(self._keys), start + max(most, 0))
+            end = self._end_of_answer(start, len(self._keys), most, 1, values=values)
             token = _TOKEN + _hash(self._keys[end - 1]) if end > start else b""
         return [TableKey(key, self._places[key]) for key in self._keys[start:end]], token
+
+    def _end_of_answer(self, start: int, end: int, most: int, page: int, *, values: bool) -> int:
+        """Return which of the sorted keys are in an answer: from ``start`` up to this one, in whole pages."""
+        size, at = 0, start
+        while at < end and at - start < most and size < _MAX_LISTED:
+            for key in self._keys[at : at + page]:
+                size += _entry_size(key, self._at(self._places[key])[1] if values else b"")
+            at += page
+        return min(at, end)
 
     def changes(self, position: int, most: int) -> tuple[list[TableEntry], bool, bool, int]:
         """Return what has changed in a hash table since a position.
@@ -179,15 +212,18 @@ class Table:
         segment = self._segment
         if self.key_length:
             raise Unsupported
+        if position < 0:
+            raise BadArgument("fromPosition must be a non-negative number.")
         if position > segment.length:
             raise BadArgument(f"fromPosition {position} is beyond the segment's length {segment.length}")
-        if position == segment.length:
+        if position == segment.length or most < 1:
             # As if nothing had been asked (observed).
             return [], False, True, 0
         truncated = position < segment.start
         position = max(position, segment.start)
         found: dict[bytes, TableEntry] = {}
-        while position < segment.length and len(found) < most:
+        size = 0
+        while position < segment.length and len(found) < most and size < _MAX_LISTED:
             at = position - segment.start
             _, key_length, value_length, version = _HEADER.unpack_from(segment.data, at)
             at += _HEADER.size
@@ -197,18 +233,26 @@ class Table:
                 value = bytes(segment.data[at + key_length : at + key_length + value_length])
                 number = position if version == NO_VERSION else version
                 found[key] = TableEntry(TableKey(key, number), value)
+                size += _entry_size(key, value)
             position += _HEADER.size + key_length + max(value_length, 0)
         return list(found.values()), truncated, position >= segment.length, position
 
-    def _check(self, keys: Iterable[TableKey], at: int) -> None:
+    def _check(self, keys: Iterable[TableKey], at: int, sealed: bool) -> None:
         for key in keys:
             self._check_key(key.data)
+            if NO_VERSION < key.version < NOT_EXISTS:
+                raise Illegal
+        if sealed and self.key_length:
+            # A hash table looks at the versions first.
+            raise Sealed
         places = [(self._places.get(key.data, NOT_EXISTS), key.version) for key in keys]
         wrong = [place for place, version in places if version not in (NO_VERSION, place)]
         if wrong:
             # Only hash tables tell that there is none (observed).
             raise MissingKey if NOT_EXISTS in wrong and not self.key_length else BadVersion
-        if at not in (-1, self._segment.length):
+        if sealed:
+            raise Sealed
+        if 0 <= at != self._segment.length:
             raise BadOffset(self._segment.length)
 
     def _check_key(self, key: bytes) -> None:
@@ -252,6 +296,11 @@ class Table:
         for key, (version, value) in sorted(found.items(), key=lambda item: self._places[item[0]]):
             self._store(key, value, version)
         segment.truncate(end)
+
+
+def _entry_size(key: bytes, value: bytes) -> int:
+    """What an entry counts towards the most bytes of an answer."""
+    return _ENTRY_BYTES + len(key) + len(value)
 
 
 def _hash(key: bytes) -> bytes:
