@@ -75,7 +75,7 @@ class StreamRun(Run):
 
     async def begin(self) -> None:
         await self.call("createScope", pb.ScopeInfo(scope=self.scope))
-        await self.call("createStream", self.config(2))
+        await self.call("createStream", self.config(2, rolloverSizeBytes=77_777))
         await self.look()
 
     async def look(self) -> None:

@@ -478,8 +478,85 @@ async def arguments(call: Calls) -> None:
             await call(rpc, table)
 
 
+async def configurations(call: Calls) -> None:
+    """What the Java class of a stream's configuration does not take; and tags that come twice."""
+    await call("createStream", call.config())
+    nine = b"\x08\x09"
+    fixed = pb.ScalingPolicy(minNumSegments=1).SerializeToString()
+    many = [f"t{number}" for number in range(128)]
+    wanted = [
+        pb.StreamConfig(scalingPolicy=pb.ScalingPolicy.FromString(fixed + nine)),
+        call.config(retentionPolicy=pb.RetentionPolicy.FromString(nine)),
+    ]
+    for tags in (["a", "a", "b"], ["x" * 255], ["x" * 256], many[1:], many):
+        wanted.append(call.config(tags=pb.Tags(tag=tags)))
+    for number, config in enumerate(wanted):
+        config.streamInfo.CopyFrom(call.stream(f"s{number}"))
+        await call("createStream", config)
+        await call("getStreamConfiguration", config.streamInfo)
+    for config in (wanted[0], wanted[4], wanted[6]):
+        config.streamInfo.CopyFrom(call.stream())
+        await call("updateStream", config)
+    for segments in (0, -1):
+        await call("createStream", call.config("none", segments))
+
+
+async def group_configurations(call: Calls) -> None:
+    """What the Java class of a group's configuration does not take, and ids as Java reads them."""
+    for name in ("s", "t"):
+        await call("createStream", call.config(name))
+    number = 0
+
+    async def create(starts: list[pb.StreamCut], ends: list[pb.StreamCut], **more: Any) -> None:
+        nonlocal number
+        number += 1
+        wanted = call.group(f"g{number}", **{"readerGroupId": str(uuid4()), **more})
+        for field, cuts in ((wanted.startingStreamCuts, starts), (wanted.endingStreamCuts, ends)):
+            del field[:]
+            field.extend(cuts)
+        await call("createReaderGroup", wanted)
+        await call("getReaderGroupConfig", pb.ReaderGroupInfo(scope=call.scope, readerGroup=f"g{number}"))
+
+    whole, late = call.cut({}), call.cut({0: 5, 1: 5})
+    await create([whole, whole], [])
+    await create([whole], [call.cut({}, "t")])
+    for name in ("", "a b"):
+        await create([call.cut({}, name)], [])
+    for end in ({0: 5, 1: 6}, {0: 0, 1: 0}, {0: -1, 1: 5}, {1: 9}, {0: 9}, {0: 9, 1: 9, 2: 0}):
+        await create([late], [call.cut(end)])
+    await create([call.cut({0: -1, 1: 5})], [late])
+    await create([call.cut({0: -1, 1: 5})], [call.cut({0: -1, 1: 5})])
+    for kind in (-1, 3):
+        await create([whole], [], retentionType=kind)
+    for group_id in ("0-0-0-0-1", "1-2-3-4-5", uuid4().hex, f"{{{uuid4()}}}", "x", "1-2-3-4", "g-0-0-0-1"):
+        await create([whole], [], readerGroupId=group_id)
+
+
+async def far_cuts(call: Calls) -> None:
+    """Cuts with epochs that there are not."""
+    await call("createStream", call.config())
+    far = 5 * EPOCH + 7
+    for each in (
+        {far: 0},
+        {0: 0, far: 0},
+        {0: 0, 1: 0, far: 0},
+        {7: 0},
+        {0: 0, 7: 0},
+        {-1: 0},
+        {-5 * EPOCH: 0},
+    ):
+        await call("isStreamCutValid", call.cut(each))
+        await call("truncateStream", call.cut(each))
+    for segment in (-1, -5 * EPOCH):
+        await call("getSegmentsBetween", pb.StreamCutRange(streamInfo=call.stream(), to={segment: 0}))
+        asked = pb.SegmentId(streamInfo=call.stream(), segmentId=segment)
+        for rpc in ("isSegmentValid", "getSegmentsImmediatelyFollowing"):
+            await call(rpc, asked)
+
+
 PROGRAMS = (
     scopes, missing, streams, updates, cuts, scales, transactions, times, groups, tables, again, arguments,
+    configurations, group_configurations, far_cuts,
 )  # fmt: skip
 
 

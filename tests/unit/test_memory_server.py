@@ -43,7 +43,7 @@ from pravega_wire.testing import schema_registry, standalone
 from pravega_wire.testing.memory.auth import Auth
 from pravega_wire.testing.memory.calls import Call, CallConnection
 from pravega_wire.testing.memory.controller import Answer, Controller
-from pravega_wire.testing.memory.store import NULL, SegmentStore
+from pravega_wire.testing.memory.store import NULL, ROLLOVER, SegmentStore
 from tests.unit.test_fetching_jars import PYTEST
 
 M = TypeVar("M", bound=Message)
@@ -748,6 +748,19 @@ def test_what_is_in_a_token(secured: SecuredWorld) -> None:
     }
     signed = ".".join(parts[:2]).encode()
     assert base64.urlsafe_b64decode(parts[2] + "==") == hmac.digest(b"key", signed, "sha512")
+
+
+def test_rollover_sizes(alone: World) -> None:
+    """Transactions have that of their stream; a table's segments have theirs, its configuration not."""
+    alone.create(rolloverSizeBytes=77)
+    alone.begin()
+    table = pb.KeyValueTableConfig(
+        scope="s", kvtName="k", partitionCount=1, primaryKeyLength=4, rolloverSizeBytes=55
+    )
+    alone.call("createKeyValueTable", table, pb.CreateKeyValueTableStatus)
+    sizes = {name: alone.store.segments[name].attributes[ROLLOVER] for name in alone.names()}
+    (transaction,) = (size for name, size in sizes.items() if "#transaction" in name)
+    assert (sizes[SEGMENT], transaction, sizes["s/k_kvtable/0.#epoch.0"]) == (77, 77, 55)
 
 
 def test_what_a_token_is_for(secured: SecuredWorld) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -61,7 +62,11 @@ _MAX_NAME: Final = 255
 _MAX_USER_NAME: Final = 250
 _MAX_KEY: Final = 256
 """Bytes of a key of a table."""
+_MAX_TAGS: Final = 128
+_MAX_TAG: Final = 256
 _PAGE: Final = 1000
+_RETENTION_TYPES: Final = range(3)
+_UUID_DIGITS: Final = (8, 4, 4, 4, 12)
 
 _MIN_LEASE: Final = 10_000
 _MAX_LEASE: Final = 600_000
@@ -207,7 +212,7 @@ class Controller:
             message = GetMessageClass(_METHODS[rpc].input_type).FromString(request)
             answer(Answer(method(message).SerializeToString()))
         except ProtobufDecodeError as error:
-            answer(Answer(code=StatusCode.INTERNAL, text=f"Invalid protobuf byte sequence: {error}"))
+            answer(Answer(code=StatusCode.UNKNOWN, text=f"Invalid protobuf byte sequence: {error}"))
         except NotFound as error:
             answer(Answer(code=StatusCode.NOT_FOUND, text=str(error)))
         except _Failed as failed:
@@ -388,6 +393,7 @@ class Controller:
 
     def createStream(self, request: pb.StreamConfig) -> pb.CreateStreamStatus:
         info = request.streamInfo
+        _check_config(request)
         _given(info.scope, "scope")
         if not _NAME.match(info.stream) or len(info.stream) > _MAX_NAME:
             return pb.CreateStreamStatus(status="INVALID_STREAM_NAME")
@@ -398,7 +404,7 @@ class Controller:
         if info.stream in scope.streams and not scope.streams[info.stream].unfinished:
             return pb.CreateStreamStatus(status="STREAM_EXISTS")
         if request.scalingPolicy.minNumSegments < 1:
-            raise _Failed(StatusCode.INTERNAL, "Number of segments should be positive")
+            return pb.CreateStreamStatus(status="FAILURE")
         if request.tags.tag and "_tags" in scope.broken:
             stream = self._new_stream(scope, request)
             stream.unfinished = True
@@ -446,6 +452,7 @@ class Controller:
             )
 
     def updateStream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
+        _check_config(request)
         _check_rollover(request.rolloverSizeBytes)
         stream = self._find(request.streamInfo)
         if stream is None:
@@ -606,6 +613,8 @@ class Controller:
         start, end = dict(getattr(request, "from")), dict(request.to)
         if not start and not end:
             raise _Failed(StatusCode.INTERNAL, "both cuts are empty")
+        if min((*start, *end)) < 0:
+            raise _Failed(StatusCode.UNKNOWN, "an epoch is negative")
         try:
             found = stream.between(start, end)
         except ValueError as error:
@@ -624,13 +633,14 @@ class Controller:
         if not request.cut:
             # Another status than for other cuts that it cannot follow (observed).
             raise _Failed(StatusCode.INTERNAL, "the cut is empty")
+        stream.epoch_at(max(min(map(epoch_of, request.cut)), 0))
         try:
             for each in request.cut:
                 if stream.epoch_at(epoch_of(each)).part(each) is None:
                     # Another status than for an epoch that does not exist (observed).
                     raise ValueError(f"segment {each} of stream {stream.scope}/{stream.name}")
             return pb.StreamCutValidityResponse(response=stream.is_valid(request.cut))
-        except (IndexError, ValueError) as error:
+        except (NotFound, IndexError, ValueError) as error:
             raise _Failed(StatusCode.UNKNOWN, str(error)) from error
 
     def truncateStream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
@@ -640,6 +650,9 @@ class Controller:
         if stream.sealed:
             return pb.UpdateStreamStatus(status="STREAM_SEALED")
         self._check_free(stream)
+        if request.cut and min(map(epoch_of, request.cut)) >= len(stream.epochs):
+            # As if it was that what does not exist (observed).
+            return pb.UpdateStreamStatus(status="STREAM_NOT_FOUND")
         done = self._truncate(stream, dict(request.cut))
         return pb.UpdateStreamStatus(status="SUCCESS" if done else "FAILURE")
 
@@ -753,7 +766,10 @@ class Controller:
             Part(generalized_segment_id(each.id, txn_id), each.low, each.high) for each in stream.epoch.parts
         ]
         for each in parts:
-            self._store.create(transaction_segment_name(_name(stream, each.id), txn_id))
+            self._store.create(
+                transaction_segment_name(_name(stream, each.id), txn_id),
+                rollover=stream.config.rolloverSizeBytes,
+            )
         self._watch(stream, txn)
         return pb.CreateTxnResponse(
             txnId=txn_message(txn_id),
@@ -1064,7 +1080,7 @@ class Controller:
         group = None if known is None else known.groups.get(name)
         if (
             group is None
-            or group.readerGroupId != request.readerGroupId
+            or UUID(group.readerGroupId) != _uuid(request.readerGroupId, StatusCode.UNKNOWN)
             or request.subscriber not in stream.subscribers
         ):
             return pb.UpdateSubscriberStatus(status="SUBSCRIBER_NOT_FOUND")
@@ -1129,11 +1145,12 @@ class Controller:
         _check_rollover(request.rolloverSizeBytes)
         if request.primaryKeyLength + request.secondaryKeyLength > _MAX_KEY:
             raise _Never
-        # The controller forgets it.
-        request.rolloverSizeBytes = 0
+        # The controller forgets it; the segments have it.
+        rollover, request.rolloverSizeBytes = request.rolloverSizeBytes, 0
         scope.tables[request.kvtName] = request
         for name in self._table_names(request):
-            self._store.create_table(name, request.primaryKeyLength + request.secondaryKeyLength)
+            key_length = request.primaryKeyLength + request.secondaryKeyLength
+            self._store.create_table(name, key_length, rollover)
         return pb.CreateKeyValueTableStatus()
 
     def _table_parts(self, config: pb.KeyValueTableConfig) -> tuple[Part, ...]:
@@ -1206,6 +1223,21 @@ def _check_epoch(number: int) -> None:
         raise _Failed(StatusCode.INTERNAL, f"epoch {number} is negative")
 
 
+def _check_config(config: pb.StreamConfig) -> None:
+    """Refuse what the Java classes of a configuration do not take, and drop tags that come twice."""
+    scaling, retention = config.scalingPolicy.scaleType, config.retentionPolicy.retentionType
+    if (
+        scaling not in pb.ScalingPolicy.ScalingPolicyType.values()
+        or retention not in pb.RetentionPolicy.RetentionPolicyType.values()
+    ):
+        raise _Failed(StatusCode.INTERNAL, "the kind of a policy is not known")
+    tags = config.tags.tag
+    if len(tags) >= _MAX_TAGS or any(len(each) >= _MAX_TAG for each in tags):
+        raise _Failed(StatusCode.INTERNAL, "there are too many tags, or one is too long")
+    if len(set(tags)) < len(tags):
+        tags[:] = dict.fromkeys(tags)
+
+
 def _check_rollover(size: int) -> None:
     if size < 0:
         raise _Failed(StatusCode.INTERNAL, f"rolloverSizeBytes {size} is negative")
@@ -1219,17 +1251,50 @@ def _authorized(info: pb.StreamInfo) -> str:
 
 
 def _checked(group: pb.ReaderGroupConfiguration) -> UUID:
-    """Check a configuration of a group; return the id."""
-    if group.maxOutstandingCheckpointRequest < 1 or not group.startingStreamCuts:
+    """Check a configuration of a group as the Java class of one does; return the id."""
+    starts, ends = _by_stream(group.startingStreamCuts), _by_stream(group.endingStreamCuts)
+    if (
+        group.maxOutstandingCheckpointRequest < 1
+        or group.retentionType not in _RETENTION_TYPES
+        or not starts
+        or not all(_may_end(starts.get(stream), end) for stream, end in ends.items() if end)
+    ):
         raise _Failed(StatusCode.INTERNAL, "the configuration of the reader group is not valid")
-    return _uuid(group.readerGroupId, StatusCode.INTERNAL)
+    found = _uuid(group.readerGroupId, StatusCode.INTERNAL)
+    group.readerGroupId = str(found)
+    return found
+
+
+def _by_stream(cuts: Iterable[pb.StreamCut]) -> dict[tuple[str, str], dict[int, int]]:
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for each in cuts:
+        stream = each.streamInfo.scope, each.streamInfo.stream
+        if stream in found:
+            raise _Failed(StatusCode.INTERNAL, f"Duplicate key {'/'.join(stream)}")
+        if not all(_STREAM_NAME.match(name) for name in stream):
+            raise _Failed(StatusCode.INTERNAL, f"Name must be of valid characters: {'/'.join(stream)}")
+        found[stream] = dict(each.cut)
+    return found
+
+
+def _may_end(start: dict[int, int] | None, end: dict[int, int]) -> bool:
+    """Return whether a group that begins at one cut may end at another one; an empty one is any."""
+    if not start:
+        return start is not None
+    last = {segment: math.inf if at < 0 else at for segment, at in end.items()}
+    return (
+        all((math.inf if at < 0 else at) <= last[each] for each, at in start.items() if each in last)
+        and min(start) <= min(end)
+        and max(start) <= max(end)
+    )
 
 
 def _uuid(text: str, code: StatusCode) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError as error:
-        raise _Failed(code, f"Invalid UUID string: {text}") from error
+    """Take the text of an id as Java does: five hexadecimal numbers."""
+    parts = text.split("-")
+    if len(parts) != len(_UUID_DIGITS) or not all(re.fullmatch("[0-9A-Fa-f]{1,16}", each) for each in parts):
+        raise _Failed(code, f"Invalid UUID string: {text}")
+    return UUID("".join(each[-most:].zfill(most) for each, most in zip(parts, _UUID_DIGITS, strict=True)))
 
 
 def _page(names: Iterable[str], token: pb.ContinuationToken) -> tuple[list[str], pb.ContinuationToken]:
