@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.simulation import teeth
 from tests.simulation.teeth import TEETH, planted
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.world import Settings, simulate
@@ -47,4 +48,11 @@ def test_a_planted_defect_is_found(name: str) -> None:
     after = functions()
     assert found, f"none of the seeds {tooth.seeds} finds it"
     # Other tests run in this process.
-    assert [name for name in after if before.get(name) is not after[name]] == [], "the defect was left behind"
+    assert [name for name, value in after.items() if _is_planted(value, before.get(name))] == [], (
+        "the defect was left behind"
+    )
+
+
+def _is_planted(value: object, before: object) -> bool:
+    """Whether a function is another one than before, or one of a defect that a new module has imported."""
+    return value is not (before or value) or getattr(value, "__module__", "") == teeth.__name__
