@@ -88,6 +88,14 @@ class History:
         for event in events:
             self.keys[name_of(event)].acknowledged.add(event)
 
+    def flushed(self, writer: str) -> None:
+        """All that a writer was given by calls that have returned is stored."""
+        name = f"{writer}/".encode()
+        for key, written in self.keys.items():
+            if key.startswith(name):
+                known = written.acknowledged | written.unsure
+                self.acknowledge([each for each in written.accepted if each not in known])
+
     def check(self, stored: list[list[bytes]]) -> None:
         """Compare with what is stored.
 
@@ -142,7 +150,8 @@ async def stored_events(client: PravegaClient, stream: str) -> list[list[bytes]]
 
 
 _PATIENCE = 300.0
-"""Simulated seconds in which a follower must notice that its stream was deleted, once all is well."""
+"""Simulated seconds in which a follower must come to the end, or notice that there is none any more, once all
+is well."""
 _END = 1 << 62
 """An offset behind all others."""
 
@@ -226,6 +235,11 @@ class Archive:
                 return number
         return None
 
+    def has_reached(self, cut: StreamCut, goal: StreamCut) -> bool:
+        """Whether a cut is at another one of the same stream, or after it."""
+        known = self._controller.stream(self._scope, cut.stream.name)
+        return known.is_at_or_after(_ends(cut), _ends(goal))
+
     def is_dead(self, cut: StreamCut) -> bool:
         """Whether the stream of a cut was deleted."""
         stream = cut.stream.name
@@ -243,18 +257,18 @@ class Archive:
         if cut is not None and self.is_dead(cut):
             known = self.deleted[stream][self.number(stream, cut.positions) or 0]
         assert known is not None
-        low, high = (
-            {segment: _END if at == SEGMENT_READ else at for segment, at in each.positions.items()}
-            if each is not None
-            else {}
-            for each in (start, end)
-        )
+        low, high = ({} if each is None else _ends(each) for each in (start, end))
         return [
             event
             for segment in sorted(each.id for each in known.between(low, high))
             for offset, event in placed.get(segment, ())
             if low.get(segment, 0) <= offset < high.get(segment, _END)
         ]
+
+
+def _ends(cut: StreamCut) -> dict[int, int]:
+    """The offsets of a cut, with one for the end of a segment that is behind all others."""
+    return {segment: _END if at == SEGMENT_READ else at for segment, at in cut.positions.items()}
 
 
 def by_key(events: Iterable[bytes]) -> Keys:
@@ -296,9 +310,13 @@ class Followers:
         self._recreated = recreated
         self._archive = archive or Archive(workload.world.cluster, SCOPE)
         self._rest: StreamCut | str = "earliest"
+        self._goal: StreamCut | None = None
 
     async def run(self) -> None:
-        """Follow until the world is quiet. What is written after that, :meth:`finish` reads."""
+        """Follow until the world is quiet, and all is read that was written until then.
+
+        What is written after that, :meth:`finish` reads.
+        """
         await self._workload.keep_alive("follower", self._live)
 
     async def _live(self, process: Process) -> None:
@@ -312,7 +330,7 @@ class Followers:
                     if self._recreated and not await self._begins(client, how):
                         continue
                     async with client.follow_events(self._stream, self._rest, on_truncated=how) as reader:
-                        while not world.quiet or await self._waits_in_vain(reader):
+                        while not world.quiet or await self._is_behind(client, reader):
                             try:
                                 event = await reader.read_event(timeout=world.seconds * 0.02)
                             except DataLossError as error:
@@ -341,14 +359,19 @@ class Followers:
             self._rest = "earliest"
             return False
 
-    async def _waits_in_vain(self, reader: StreamFollower[bytes]) -> bool:
-        """Whether the stream was deleted, which a follower has to notice; not for ever."""
-        world = self._workload.world
-        if not self._recreated or reader.end_of_data or not self._archive.is_dead(reader.cut):
+    async def _is_behind(self, client: PravegaClient, reader: StreamFollower[bytes]) -> bool:
+        """Whether something is left that a follower has to tell, now that all is well; not for ever."""
+        if reader.end_of_data or self._truncates:
             return False
-        if trio.current_time() > world.healed_at + _PATIENCE:
-            raise Failure(f"a follower has not noticed for {_PATIENCE:g} s that its stream was deleted")
-        return True
+        if self._recreated:
+            behind, what = self._archive.is_dead(reader.cut), "noticed that its stream was deleted"
+        else:
+            self._goal = self._goal or await client.tail(self._stream)
+            behind = not self._archive.has_reached(reader.cut, self._goal)
+            what = f"read from {reader.cut} to {self._goal}"
+        if behind and trio.current_time() > self._workload.world.healed_at + _PATIENCE:
+            raise Failure(f"a follower has not {what} for {_PATIENCE:g} s")
+        return behind
 
     def _check_place(self, pointer: EventPointer) -> None:
         """Nothing of another stream follows."""

@@ -41,6 +41,7 @@ from tests.simulation.events import limited_to
 from tests.simulation.linearizable import Calls, TooHard, is_linearizable
 from tests.simulation.machine import Failure
 from tests.simulation.world import Process, Workload, World
+from tests.simulation.writers import leaves_unflushed
 
 TABLE = "table"
 _MOST_CALLS = 60
@@ -793,6 +794,8 @@ class Revisions(Sharing):
 # --- bytes ------------------------------------------------------------------------------------------
 
 BYTES = "bytes"
+_PATIENCE = 300.0
+"""Simulated seconds in which a reader must return what was stored when it began, once all is well."""
 _CELL = struct.Struct(">HHI")
 """What the stream is made of: a mark, the number of the writer, and the cell's number among its cells."""
 _MARK = 0xCE11
@@ -854,6 +857,7 @@ class Bytes(Workload):
         # All that was read, from the beginning on.
         self.found = bytearray()
         self.truncated = self.may_be_truncated = 0
+        self.leaves = leaves_unflushed(world)
         # Up to where each reader has returned what it read.
         self.read_to: dict[ByteStreamReader, int] = {}
 
@@ -886,6 +890,7 @@ class Bytes(Workload):
                         life = Life(len(self.lives))
                         self.lives.append(life)
                         await self.use(process, writer, life)
+                    life.acknowledged = life.given
 
     async def use(self, process: Process, writer: ByteStreamWriter, life: Life) -> None:
         rng, world = process.random, self.world
@@ -897,6 +902,8 @@ class Bytes(Workload):
             if rng.random() >= hurried:
                 await trio.sleep(2 * pause * rng.random())
             await process.attempt(partial(self.one_write, process, writer, life))
+        if self.leaves:
+            return
         async with limited_to(process, "flush", 3 * process.operation_timeout):
             await self.flush(writer, life)
 
@@ -947,7 +954,11 @@ class Bytes(Workload):
             while left or not follow:
                 left -= 1
                 if world.quiet and follow:
-                    return
+                    if reader.offset >= least:
+                        return
+                    if trio.current_time() > world.healed_at + _PATIENCE:
+                        raise Failure(f"a reader has not come from {reader.offset} to {least}")
+                    left = 1
                 offset = reader.offset
                 receive = partial(self.receive, reader, rng.choice((None, None, 13, 5000)))
                 try:

@@ -35,7 +35,7 @@ from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.table import Change, Next, Progress, TableSegment
 from pravega_wire.stream import batch, follow, reader_group, routing, transaction
-from pravega_wire.stream.byte_stream import ByteStreamReader
+from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.event_writer import EventWriter
@@ -197,6 +197,37 @@ def _call_again() -> Iterator[None]:
         yield
 
 
+@tooth("flush that waits for nothing", ("writers",), seeds=(0, 1))
+def _flush_that_waits_for_nothing() -> Iterator[None]:
+    """A flush, or leaving a writer, returns before everything is stored."""
+
+    async def flush(self: EventWriter[Any]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with patch.object(EventWriter, "flush", flush):
+        yield
+
+
+@tooth("left without a flush", ("writers", "bytes"), seeds=(1, 11))
+def _left_without_a_flush() -> Iterator[None]:
+    """Leaving a writer drops what is not stored by then."""
+
+    async def close_events(self: EventWriter[Any]) -> None:
+        self._noting.cancel()
+        self._stop()
+        await trio.lowlevel.checkpoint()
+
+    async def close_bytes(self: ByteStreamWriter) -> None:
+        self._end()
+        await trio.lowlevel.checkpoint()
+
+    with (
+        patch.object(EventWriter, "aclose", close_events),
+        patch.object(ByteStreamWriter, "aclose", close_bytes),
+    ):
+        yield
+
+
 @tooth("numbers not asked for", ("resumable",), seeds=(41,))
 def _numbers() -> Iterator[None]:
     """A resumed writer writes everything again, also what is stored."""
@@ -242,6 +273,39 @@ def _abort_of_a_committed_transaction() -> Iterator[None]:
         await core.controller.abort_transaction(stream.scope, stream.name, txn_id)
 
     with patch.object(transaction, "abort_transaction", abort):
+        yield
+
+
+@tooth("lease not renewed", ("transactions",), seeds=(0,))
+def _lease_not_renewed() -> Iterator[None]:
+    """A transaction ends with its lease although its process uses it."""
+
+    async def keep_alive(self: Transaction[Any]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with patch.object(Transaction, "_keep_alive", keep_alive):
+        yield
+
+
+@tooth("left open", ("transactions",), seeds=(0,))
+def _left_open() -> Iterator[None]:
+    """Leaving a transaction's block aborts nothing: its lease has to end it."""
+
+    async def leave(self: Transaction[Any], *error: object) -> None:
+        await self.aclose()
+
+    with patch.object(Transaction, "__aexit__", leave):
+        yield
+
+
+@tooth("visible too early", ("transactions",), seeds=(0, 2))
+def _visible_too_early() -> Iterator[None]:
+    """Nobody waits until readers see a transaction that is committed."""
+
+    async def wait_committed(self: Transaction[Any]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with patch.object(Transaction, "wait_committed", wait_committed):
         yield
 
 
@@ -388,6 +452,18 @@ def _on_into_the_next_stream() -> Iterator[None]:
         return Successors(tuple(Successor(each, (segment_id,)) for each in now))
 
     with patch.object(follow, "successors", successors):
+        yield
+
+
+@tooth("follower that stands still", ("transactions",), seeds=(9,))
+def _follower_that_stands_still() -> Iterator[None]:
+    """A follower does not begin a merged segment before all that come before it have ended at once."""
+    real = StreamFollower._begin_waiting
+
+    def begin_waiting(self: StreamFollower[Any], segments: Any, ended: int, following: Any) -> None:
+        real(self, segments, ended, [each for each in following if len(self._waiting.get(each, ())) < 2])
+
+    with patch.object(StreamFollower, "_begin_waiting", begin_waiting):
         yield
 
 

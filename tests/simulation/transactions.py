@@ -22,6 +22,7 @@ from tests.simulation.world import Process, Workload, World
 
 STREAM = "events"
 _LEASE = 30.0
+_SHORT_LEASE = 10.0
 
 
 @dataclass
@@ -169,6 +170,8 @@ class Transactions(Workload):
         if process.random.random() < 0.5:
             async with limited_to(process, "wait_committed"):
                 await txn.wait_committed()
+            if left := [each for each in self.world.cluster.store.segments if txn.txn_id.hex in each]:
+                raise Failure(f"transaction {txn.txn_id} is said to be visible, and there are {left}")
 
     def told(self, txn_id: UUID, outcome: str) -> None:
         written = self.written[txn_id]
@@ -185,7 +188,17 @@ class Transactions(Workload):
             state = written.outcome or "open"
             self.world.problem(f"a follower read {event[:40].decode()} of a transaction that is {state}")
 
+    async def hold(self, client: PravegaClient) -> None:
+        """A transaction lasts as long as its block: its lease does not end it before, nor after."""
+        async with client.begin_transaction(STREAM, lease=_SHORT_LEASE) as txn:
+            await trio.sleep(3 * _SHORT_LEASE)
+            if (status := await txn.status()) is not TxnStatus.OPEN:
+                raise Failure(f"a transaction is {status.name} while its process uses it")
+        if (status := await txn.status()) not in (TxnStatus.ABORTING, TxnStatus.ABORTED):
+            raise Failure(f"a transaction is {status.name} after its block")
+
     async def check(self, client: PravegaClient) -> None:
+        await self.hold(client)
         # Leases end what was left, and what was asked for is carried out.
         await trio.sleep(3 * self.lease + 20)
         left = await client.open_transactions(STREAM)
