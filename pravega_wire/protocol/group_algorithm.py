@@ -461,9 +461,9 @@ class GroupMember:
         now = self._clock()
         if now >= self._config_at:
             state = yield from self._follow_config(state)
-        answered = self._given is not None
-        if self._given is not None:
-            state = yield from self._reached(self._given)
+        answered = self._given
+        if answered is not None:
+            state = yield from self._reached(answered)
             self._settling = True
             self._given = None
         if self._settling:
@@ -476,7 +476,7 @@ class GroupMember:
             checkpoint = state.checkpoints.of_reader(self.reader)
             if checkpoint is None:
                 # Events come between two checkpoints, however long the way to the store is.
-                begun = None if answered else (yield from self._begin_checkpoint(state))
+                begun = (yield from self._begin_checkpoint(state)) if answered is None else None
                 if begun is None:
                     break
                 state = begun

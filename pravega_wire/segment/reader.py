@@ -321,10 +321,8 @@ class RangeReader:
                     )
                 )
                 return
-            # The store answers the other requests on this connection first. After a failure the time goes on:
-            # each connection may bring a part of an answer, and never a whole one.
-            if not self._backoff.attempts:
-                self._backoff.reset()
+            # The store answers the other requests on this connection first.
+            self._backoff.arriving()
         await self._arrived.wait()
 
     async def _check_end(self) -> None:

@@ -144,6 +144,14 @@ class Backoff:
         self._pause = 0.0
         self._started = self._clock() - ago
 
+    def arriving(self) -> None:
+        """Start the clock again, because an answer is arriving: that it is slow is no failure.
+
+        After a failure the time goes on: each connection may bring a part of an answer, never a whole one.
+        """
+        if not self.attempts:
+            self.reset()
+
     def not_before(self, ago: float) -> None:
         """Move the start of the clock to ``ago`` seconds ago if it started earlier."""
         started = self._clock() - ago

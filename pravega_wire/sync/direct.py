@@ -339,10 +339,7 @@ class DirectReader:
                         segment=self.target.name,
                         host=connection.host,
                     )
-                # Data is slow, but it is arriving. After a failure the time goes on: each connection may
-                # bring a part of an answer, and never a whole one.
-                if not self._backoff.attempts:
-                    self._backoff.reset()
+                self._backoff.arriving()
                 waited, before = 0.0, connection.received_bytes
 
     def _on_reply(self, reply: c.Command) -> None:

@@ -371,30 +371,32 @@ def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
     )
 
 
-@pytest.mark.parametrize("greeting", STORES.values(), ids=list(STORES))
-async def test_a_store_that_does_not_answer(config: PravegaConfig, greeting: bytes) -> None:
+async def all_end_at(config: PravegaConfig, greeting: bytes) -> tuple[int, dict[str, PravegaError]]:
+    """How all operations end on a store that greets like this and is mute then; and its port."""
     async with filled(config), mute(greeting) as port:
         async with open_client(
             replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
         ) as client:
-            ended = await all_end(client, STORE_OPERATIONS)
-            for name, error in ended.items():
-                assert isinstance(
-                    error, RetriesExhaustedError | PravegaTimeoutError | TableOutcomeUnknownError
-                ), (name, error)
+            return port, await all_end(client, STORE_OPERATIONS)
+
+
+@pytest.mark.parametrize("greeting", STORES.values(), ids=list(STORES))
+async def test_a_store_that_does_not_answer(config: PravegaConfig, greeting: bytes) -> None:
+    _, ended = await all_end_at(config, greeting)
+    for name, error in ended.items():
+        assert isinstance(error, RetriesExhaustedError | PravegaTimeoutError | TableOutcomeUnknownError), (
+            name,
+            error,
+        )
 
 
 async def test_a_store_that_sends_what_nobody_can_read(config: PravegaConfig) -> None:
     """What ends the connection is the same for many segments: each error names what was asked."""
     unknown = HELLO + (4242).to_bytes(4, "big") + bytes(4)
-    async with filled(config), mute(unknown) as port:
-        async with open_client(
-            replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
-        ) as client:
-            ended = await all_end(client, STORE_OPERATIONS)
-            for name, error in ended.items():
-                assert f"{config.scope}/" in error.message, (name, error)
-                assert f"127.0.0.1:{port}" in error.message, (name, error)
+    port, ended = await all_end_at(config, unknown)
+    for name, error in ended.items():
+        assert f"{config.scope}/" in error.message, (name, error)
+        assert f"127.0.0.1:{port}" in error.message, (name, error)
 
 
 @asynccontextmanager
