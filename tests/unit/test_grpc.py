@@ -673,6 +673,35 @@ def test_headers_may_hold_any_bytes() -> None:
     assert (result.code, result.text) == (StatusCode.PERMISSION_DENIED, "acc\ufffds refus\xe9")
 
 
+@pytest.mark.parametrize("text", ["no such scope ", "\tno such scope", "no\nsuch\0scope"])
+def test_an_error_whose_text_is_no_value_of_http_ends_its_call_only(text: str) -> None:
+    """A controller puts the spaces of its message into the header as they are."""
+    connection, server = pair()
+    first, second = (connection.start_call(ECHO, b"") for _ in range(2))
+    server.receive_data(connection.data_to_send())
+    [result] = connection.receive_data(answer(server, 1, ("grpc-status", "5"), ("grpc-message", text)))
+    assert (result.call_id, result.code, result.text) == (first, StatusCode.NOT_FOUND, text)
+    [result] = connection.receive_data(answer(server, 3))
+    assert (result.call_id, result.code) == (second, StatusCode.OK)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[("grpc-status", "0")], [("", ""), (":status", "x")], [(":status", "200"), (":status", "2\0")]],
+)
+def test_headers_that_are_no_answer(headers: list[tuple[str, str]]) -> None:
+    """Neither an exception of h2 nor one of Python, and no success without a message."""
+    connection, server = pair()
+    connection.start_call(ECHO, b"")
+    server.receive_data(connection.data_to_send())
+    server.send_headers(1, headers, end_stream=True)
+    try:
+        [result] = connection.receive_data(server.data_to_send())
+    except ProtocolError:
+        return
+    assert result.code is not StatusCode.OK
+
+
 def test_a_compressed_reply_is_not_that_of_an_old_server() -> None:
     """UNIMPLEMENTED would say that the controller does not have the call."""
     connection, server = pair()
