@@ -839,7 +839,7 @@ class PravegaClient:
         convert = None if serializer is None else to_bytes(serializer, name)
         status = await self.transaction_status(name, txn_id)
         if status is not TxnStatus.OPEN:
-            raise await transaction.explain(self._core, name, txn_id, "resumed")
+            raise transaction.explanation(name, txn_id, status, "resumed")
         segments = await self._transaction_segments(name, txn_id)
         return open_transaction(self._core, name, txn_id, segments, lease, convert)
 

@@ -518,6 +518,15 @@ async def explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: 
     :param wanted: the refused operation, as a participle for the message.
     """
     status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
+    return explanation(stream, txn_id, status, wanted)
+
+
+def explanation(stream: ScopedStream, txn_id: UUID, status: TxnStatus, wanted: str) -> TransactionError:
+    """The reason why something cannot be done with a transaction that was found in this state.
+
+    :param wanted: as for :func:`explain`, which would ask again: by then another process may have committed
+        it.
+    """
     if status is TxnStatus.UNKNOWN:
         return _named(
             TransactionUnknownError, stream, txn_id, f"is not known to the controller: it cannot be {wanted}"
@@ -577,7 +586,7 @@ async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -
             if status is TxnStatus.COMMITTED:
                 return
             if status is not TxnStatus.COMMITTING:
-                raise await explain(core, stream, txn_id, "waited for")
+                raise explanation(stream, txn_id, status, "waited for")
             asked = True
             waited = trio.current_time() - started
             if waited >= commit_again:

@@ -451,6 +451,29 @@ async def test_events_that_are_waited_for_tell_how_the_transaction_ended(
         await txn.aclose()
 
 
+async def test_the_state_that_is_told_is_the_one_that_was_found(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process commits just after the question. "It is committing" would be no reason not to wait."""
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        txn = await client.begin_transaction("t")
+        ask = core_of(client).controller.check_transaction_state
+
+        async def ask_before_a_commit(scope: str, stream: str, txn_id: uuid.UUID) -> TxnStatus:
+            status = await ask(scope, stream, txn_id)
+            await client.commit_transaction("t", txn_id)
+            return status
+
+        with monkeypatch.context() as patch:
+            patch.setattr(core_of(client).controller, "check_transaction_state", ask_before_a_commit)
+            with pytest.raises(TransactionNotOpenError, match="is open: it cannot be waited for") as caught:
+                await client.wait_committed("t", txn.txn_id)
+        assert caught.value.status == "OPEN"
+        await client.wait_committed("t", txn.txn_id)
+        await txn.aclose()
+
+
 async def test_a_part_of_a_transaction_is_not_committed(config: PravegaConfig) -> None:
     """What was not stored when the object was closed is lost, so the rest must not become visible."""
     async with open_client(config) as client:
