@@ -100,7 +100,8 @@ class GrpcConnection:
             initial_values={
                 h2.settings.SettingCodes.ENABLE_PUSH: 0,
                 h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES,
-                h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: 1 << 20,
+                # What h2 itself enforces, whatever is declared here.
+                h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: self._h2.DEFAULT_MAX_HEADER_LIST_SIZE,
             },
         )
         self._h2.initiate_connection()

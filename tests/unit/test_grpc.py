@@ -685,6 +685,19 @@ def test_an_error_whose_text_is_no_value_of_http_ends_its_call_only(text: str) -
     assert (result.call_id, result.code) == (second, StatusCode.OK)
 
 
+def test_headers_of_the_size_that_is_declared_are_taken() -> None:
+    """With a larger one, a server would send what ends the connection instead of refusing to send it."""
+    connection, server = pair()
+    connection.start_call(ECHO, b"")
+    server.receive_data(connection.data_to_send())
+    declared = server.remote_settings.max_header_list_size
+    assert declared is not None
+    # More would take the server's h2 minutes to write.
+    text = "x" * (min(declared, 80_000) - 100)
+    [result] = connection.receive_data(answer(server, 1, ("grpc-status", "5"), ("grpc-message", text)))
+    assert (result.code, result.text) == (StatusCode.NOT_FOUND, text)
+
+
 @pytest.mark.parametrize(
     "headers",
     [[("grpc-status", "0")], [("", ""), (":status", "x")], [(":status", "200"), (":status", "2\0")]],
