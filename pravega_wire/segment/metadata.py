@@ -26,6 +26,8 @@ NULL_ATTRIBUTE = -(2**63)
 _NO_SCALING = 0
 # An attribute that no segment has.
 _TOUCHED = UUID("00000000-0000-4000-8000-746f75636865")
+# An attribute that is only changed in order to wait for what the store does before.
+_SETTLED = UUID("00000000-0000-4000-8000-736574746c65")
 # Type of an attribute update that replaces the value, whatever it is.
 _REPLACE = 1
 
@@ -232,18 +234,33 @@ class SegmentMetadata:
             it is the present length.
         """
         name = self.target.name
-        try:
-            reply = await self._stores.call(
+        sent = False
+
+        def merging(request_id: int, token: str) -> c.Command:
+            nonlocal sent
+            sent = True
+            return c.MergeSegmentsBatch(
+                request_id=request_id,
+                target_segment_id=name,
+                source_segment_ids=tuple(sources),
+                delegation_token=token,
+            )
+
+        async def attempt() -> c.SegmentsBatchMerged:
+            # A source whose merge was only begun counts as done, and the present length is without it. So the
+            # store is given time for the request whose answer was lost.
+            if sent:
+                await self._settle()
+            return await self._stores.once(
                 self.target,
-                lambda request_id, token: c.MergeSegmentsBatch(
-                    request_id=request_id,
-                    target_segment_id=name,
-                    source_segment_ids=tuple(sources),
-                    delegation_token=token,
-                ),
+                merging,
                 c.SegmentsBatchMerged,
                 doing="merging several segments into",
+                patient=True,
             )
+
+        try:
+            reply = await self._stores.retrying(attempt, name, "merging several segments into")
         except ServerTooOldError:
             return tuple([await self._merge_next(source) for source in sources])
         if len(reply.sources) != len(sources):
@@ -253,6 +270,13 @@ class SegmentMetadata:
                 segment=name,
             )
         return tuple(each.new_target_write_offset for each in reply.sources)
+
+    async def _settle(self) -> None:
+        """Wait until the store has done what it has begun on this segment, which it does in order."""
+        changed = False
+        while not changed:
+            value = await self.attribute(_SETTLED)
+            changed = await self.compare_and_set_attribute(_SETTLED, value, value + 1)
 
     async def _merge_next(self, source: str) -> int:
         """Append one source segment as :meth:`merge_batch` does, on a store that has no such request."""

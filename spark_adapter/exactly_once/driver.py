@@ -648,8 +648,8 @@ class BatchCommitter:
             ):
                 raise TransactionError(
                     f"{self._key}: segment {segment_id} of transaction {txn} may not have the partitions in "
-                    "their order, because the segment store was replaced while they were merged; nothing was "
-                    "committed, and the batch can be written again",
+                    "their order, because the segment store was replaced, or the connection to it lost, "
+                    "while they were merged; nothing was committed, and the batch can be written again",
                     transaction=txn,
                 )
 

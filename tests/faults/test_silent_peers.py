@@ -35,7 +35,20 @@ from pravega_wire.errors import (
     TableOutcomeUnknownError,
 )
 from pravega_wire.protocol import codec
-from pravega_wire.protocol.commands import AppendSetup, Hello, KeepAlive, SetupAppend
+from pravega_wire.protocol.commands import (
+    AppendSetup,
+    Command,
+    GetSegmentAttribute,
+    Hello,
+    KeepAlive,
+    MergedSource,
+    MergeSegmentsBatch,
+    SegmentAttribute,
+    SegmentAttributeUpdated,
+    SegmentsBatchMerged,
+    SetupAppend,
+    UpdateSegmentAttribute,
+)
 from pravega_wire.protocol.frames import FrameDecoder
 from pravega_wire.serializers import Utf8Serializer
 from pravega_wire.testing import FaultProxy, PravegaServer
@@ -442,6 +455,72 @@ async def test_a_store_that_is_alive_and_never_acknowledges(config: PravegaConfi
             assert isinstance(ended["write"], RetriesExhaustedError)
             assert "acknowledged nothing" in ended["write"].message
             assert len(connections) > 1
+
+
+@asynccontextmanager
+async def store_that_merges_slowly(*, loses: bool) -> AsyncIterator[tuple[int, list[Command]]]:
+    """A store that answers no merge, or ends the connection of the first and then answers; its port, and what
+    it was asked after that merge."""
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    asked: list[Command] = []
+
+    def answer(command: Command) -> Command | None:
+        if isinstance(command, GetSegmentAttribute):
+            return SegmentAttribute(request_id=command.request_id, value=-(2**63))
+        if isinstance(command, UpdateSegmentAttribute):
+            return SegmentAttributeUpdated(request_id=command.request_id, success=True)
+        assert isinstance(command, MergeSegmentsBatch)
+        if not loses:
+            return None
+        merged = tuple(MergedSource(each, 9) for each in command.source_segment_ids)
+        return SegmentsBatchMerged(command.request_id, command.target_segment_id, merged)
+
+    async def serve(stream: trio.SocketStream) -> None:
+        decoder = FrameDecoder()
+        try:
+            while data := await stream.receive_some(65536):
+                for command in decoder.feed(bytes(data)):
+                    reply: Command | None = command
+                    if not isinstance(command, Hello | KeepAlive):
+                        asked.append(command)
+                        if loses and len(asked) == 1:
+                            await stream.aclose()
+                            return
+                        reply = answer(command)
+                    if reply is not None:
+                        await stream.send_all(codec.encode(reply))
+        except trio.BrokenResourceError:
+            pass
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield listener.socket.getsockname()[1], asked
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("loses", [False, True], ids=["no answer", "lost answer"])
+async def test_a_merge_is_repeated_only_when_the_store_has_done_it(
+    config: PravegaConfig, loses: bool
+) -> None:
+    """Otherwise the answer tells lengths of a target that still grows."""
+    async with open_client(config) as sound, store_that_merges_slowly(loses=loses) as (port, asked):
+        await sound.create_stream("t")
+        async with await sound.begin_transaction("t") as txn:
+            async with open_client(
+                replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
+            ) as client:
+                merge = client.staging("t", txn.txn_id).merge
+                if loses:
+                    assert await merge([uuid4()]) == {0: (9,)}
+                else:
+                    with pytest.raises(PravegaTimeoutError, match="merging"):
+                        await merge([uuid4()])
+            await txn.abort()
+    kinds = [type(command) for command in asked]
+    if loses:
+        assert kinds == [MergeSegmentsBatch, GetSegmentAttribute, UpdateSegmentAttribute, MergeSegmentsBatch]
+    else:
+        assert kinds == [MergeSegmentsBatch]
 
 
 # --- links that swallow everything ----------------------------------------------------------------
