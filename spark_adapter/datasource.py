@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pravega_wire import SegmentRange
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import InvalidArgumentError, PravegaError
 from spark_adapter.clients import HeldClient
 from spark_adapter.options.creating import Creation, ensure_stream
 from spark_adapter.options.read import ReadOptions, Use, canonical, read_use, schema_of
@@ -92,19 +92,24 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of ``spark.readStream``.
 
-        :raises InvalidArgumentError: an option is wrong, ``schema()`` was called with other columns than the
-            options select, or PySpark is older than 4.2.
+        If an option is wrong, or ``schema()`` was called with other columns than the options select, the
+        reader raises ``InvalidArgumentError`` when Spark begins to use it.
+
+        :raises InvalidArgumentError: PySpark is older than 4.2.
         """
         try:
-            from spark_adapter.reading.micro_batches import PravegaStreamReader
+            from spark_adapter.reading.micro_batches import PravegaStreamReader, RefusedStreamReader
         except ImportError as error:
             raise InvalidArgumentError(
                 "readStream.format('pravega') needs PySpark 4.2 or newer, whose data sources support limits "
                 "per trigger; with an older version, read the events between two stream cuts with read_df"
             ) from error
-        options = ReadOptions.parse(self.options, "readStream")
-        _check_schema(schema, options)
-        return PravegaStreamReader(options, self._creation("readStream"))
+        try:
+            options = ReadOptions.parse(self.options, "readStream")
+            _check_schema(schema, options)
+            return PravegaStreamReader(options, self._creation("readStream"))
+        except PravegaError as error:
+            return RefusedStreamReader(error)
 
     def _creation(self, use: Use) -> Creation:
         return Creation.parse(canonical(self.options, use), use)

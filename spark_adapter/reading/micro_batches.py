@@ -6,7 +6,7 @@ It needs the read limits of the data source API of PySpark 4.2.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pravega_wire import SegmentRange
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import InvalidArgumentError, PravegaError
 from spark_adapter.options.creating import Creation
 from spark_adapter.options.read import ReadOptions
 from spark_adapter.reading.admission import Limit
@@ -28,7 +28,7 @@ from spark_adapter.reading.stream_planner import StreamPlanner
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PravegaStreamReader"]
+__all__ = ["PravegaStreamReader", "RefusedStreamReader"]
 
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # Any
@@ -112,3 +112,36 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             yield from batches_of(
                 options.config, partition.value, options.columns, skip_lost=not options.fail_on_data_loss
             )
+
+
+class RefusedStreamReader(DataSourceStreamReader):  # type: ignore[misc]  # pyspark is Any to mypy
+    """Stands for the reader of a query that is refused, and says why when Spark begins to use it.
+
+    Where PySpark's process gets an error instead of a reader, it ends with one of its own, an
+    ``UnboundLocalError`` (4.3).
+
+    :param error: why the query is refused.
+    """
+
+    def __init__(self, error: PravegaError) -> None:
+        self.error = error
+
+    def getDefaultReadLimit(self) -> NoReturn:
+        """Refuse the query."""
+        raise self.error
+
+    def initialOffset(self) -> NoReturn:
+        """Refuse the query."""
+        raise self.error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
+        """Refuse the query."""
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
+        """Refuse a batch that Spark runs again, whose offsets it has."""
+        raise self.error
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Refuse the query."""
+        raise self.error

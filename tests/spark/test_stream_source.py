@@ -218,8 +218,14 @@ def test_what_ends_a_query_is_in_its_exception(
     given = {"controller": config.controller_uri, "stream": f"spark/{stream}"}
     with pytest.raises(PySparkException, match="did you mean 'max_bytes_per_trigger'"):
         spark.readStream.format("pravega").options(**given, max_byte_per_trigger="5").load()
-    wrong = spark.readStream.format("pravega").options(**given).schema("event string").load()
-    with pytest.raises(PySparkException, match="remove schema"):
-        wrong.writeStream.format("noop").option(
-            "checkpointLocation", str(followed.checkpoint) + "-2"
-        ).start().awaitTermination()
+    # Spark asks for the columns before it says that it is no batch read, and not at all if it has a schema.
+    refused = {
+        "option 'limit' is for read, not for readStream": spark.readStream.format("pravega").options(limit=5),
+        "remove schema": spark.readStream.format("pravega").schema("event string"),
+    }
+    for number, (why, reader) in enumerate(refused.items()):
+        writer = reader.options(**given).load().writeStream.format("noop")
+        query = writer.option("checkpointLocation", f"{followed.checkpoint}-{number}").start()
+        with pytest.raises(PySparkException, match=f"InvalidArgumentError: .*{why}") as caught:
+            query.awaitTermination()
+        assert "UnboundLocalError" not in str(caught.value)
