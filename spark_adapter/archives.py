@@ -47,7 +47,8 @@ def archive_stream(
 
     The first call resolves the cuts and writes them to the manifest. If it fails or is killed, call it again
     with the same directory: it continues with what no whole file has yet. Calling it for a complete archive
-    does nothing. An archive that :func:`pravega_wire.archive.archive_stream` has begun is continued as well.
+    only checks that its files are there, with their sizes. An archive that
+    :func:`pravega_wire.archive.archive_stream` has begun is continued as well.
 
     Example::
 
@@ -75,7 +76,8 @@ def archive_stream(
     :raises ArchiveError: the directory is not shared, holds an archive of something else, or another process
         writes to it; a file cannot be written; or a task failed for another reason than an error of this
         package.
-    :raises ArchiveDamagedError: the manifest is damaged.
+    :raises ArchiveDamagedError: the manifest is damaged, or a file that it names is missing or has another
+        size.
     :raises DataLossError: data between the cuts was truncated.
     :raises InvalidStreamCutError: a cut does not belong to the stream.
     :raises InvalidArgumentError: an argument is not valid, or this is a session of Spark Connect.

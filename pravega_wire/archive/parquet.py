@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pravega_wire.protocol.events import EventBatch
 
-__all__ = ["PartWriter", "RowGroup", "checked_file", "row_groups"]
+__all__ = ["PartWriter", "RowGroup", "check_size", "checked_file", "row_groups"]
 
 log = logging.getLogger(__name__)
 
@@ -182,20 +182,32 @@ class RowGroup:
     events: Any
 
 
-def checked_file(directory: Path, file: ArchivedFile) -> Path:
-    """Return the path of a file whose size and checksum are right. Blocks.
+def check_size(directory: Path, file: ArchivedFile) -> Path:
+    """Return the path of a file whose size is right. Blocks.
 
     :raises ArchiveDamagedError: it is missing or has changed.
     """
     path = directory / file.name
     try:
         size = path.stat().st_size
-        if size != file.file_bytes:
-            raise damaged(path, f"has {size} bytes instead of {file.file_bytes}")
-        digest = _sha256(path)
     except OSError as error:
         text = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
         raise damaged(path, text) from error
+    if size != file.file_bytes:
+        raise damaged(path, f"has {size} bytes instead of {file.file_bytes}")
+    return path
+
+
+def checked_file(directory: Path, file: ArchivedFile) -> Path:
+    """Return the path of a file whose size and checksum are right. Blocks.
+
+    :raises ArchiveDamagedError: it is missing or has changed.
+    """
+    path = check_size(directory, file)
+    try:
+        digest = _sha256(path)
+    except OSError as error:
+        raise damaged(path, f"cannot be read: {error}") from error
     if digest != file.sha256:
         raise damaged(path, f"has the SHA-256 {digest} instead of {file.sha256}")
     return path

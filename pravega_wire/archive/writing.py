@@ -31,7 +31,7 @@ from pravega_wire.archive.manifest import (
     neighbours,
     partition,
 )
-from pravega_wire.archive.parquet import PartWriter
+from pravega_wire.archive.parquet import PartWriter, check_size
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.errors import ArchiveError, ArgumentTypeError, DataLossError
 from pravega_wire.protocol.events import EventBatch
@@ -76,7 +76,7 @@ async def archive_stream(
 
     The first call decides what is archived: it resolves the cuts and writes the manifest. If it fails or is
     killed, call it again with the same directory; it continues after the last whole file. Calling it for a
-    complete archive does nothing.
+    complete archive only checks that its files are there, with their sizes.
 
     :param client: an open client.
     :param stream: the stream.
@@ -91,7 +91,8 @@ async def archive_stream(
     :raises ArchiveError: the directory holds something else, another process writes to it, or a file cannot
         be written; ``path`` names the file or directory.
     :raises InvalidArgumentError: an argument is not valid.
-    :raises ArchiveDamagedError: the manifest is damaged.
+    :raises ArchiveDamagedError: the manifest is damaged, or a file that it names is missing or has another
+        size.
     :raises DataLossError: data between the cuts was truncated.
     :raises TruncatedInputError: a cut is in the middle of an event.
     :raises DecodeError: the stream does not hold events; for example, it was written as a byte stream.
@@ -158,6 +159,7 @@ async def begin(
         observer(Stage.PLANNED, MANIFEST)
     else:
         _check_same(manifest, name, directory, start, end)
+        await trio.to_thread.run_sync(_check_files, directory, manifest)
     return manifest
 
 
@@ -263,6 +265,12 @@ def _check_same(manifest: Manifest, stream: ScopedStream, directory: Path, start
             wrong = f"with another {name}: {known}, not {bound}"
     if wrong is not None:
         raise ArchiveError(f"{directory} holds an archive {wrong}", path=str(directory))
+
+
+def _check_files(directory: Path, manifest: Manifest) -> None:
+    """Find out before anything is continued that files have gone; what is in them is for verifying."""
+    for _, each in manifest.files():
+        check_size(directory / EVENTS, each)
 
 
 def clean(directory: Path, manifest: Manifest) -> None:

@@ -121,6 +121,18 @@ def client_of(stream: ScopedStream) -> Any:
     return SimpleNamespace(config=SimpleNamespace(resolve=lambda _: stream))
 
 
+@pytest.mark.parametrize("complete", [True, False])
+async def test_archiving_again_misses_files(tmp_path: Path, complete: bool) -> None:
+    first, *_, last = archive(tmp_path, complete=complete).segments[0].files
+    with (tmp_path / "events" / last.name).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ArchiveDamagedError, match=rf"{last.name} .*{last.file_bytes + 1} bytes instead of"):
+        await archive_stream(client_of(STREAM), STREAM, tmp_path)
+    (tmp_path / "events" / first.name).unlink()
+    with pytest.raises(ArchiveDamagedError, match=f"{first.name} .*is missing"):
+        await archive_stream(client_of(STREAM), STREAM, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["work", "events/mine.parquet"])
 async def test_a_directory_with_something_else_is_refused(tmp_path: Path, name: str) -> None:
     mine = tmp_path / name / "thesis.txt"
