@@ -11,15 +11,15 @@ import logging
 import math
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import trio
 
-from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 from pravega_wire.protocol.commands import Command
 from pravega_wire.support.checks import check_count, check_seconds, check_text
 from pravega_wire.threads.portal import Portal
@@ -28,6 +28,8 @@ from pravega_wire.values.types import Endpoint
 __all__ = ["FaultProxy"]
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 _CHUNK: Final = 64 * 1024
 _HEADER: Final = struct.Struct(">ii")
@@ -93,7 +95,8 @@ class FaultProxy:
     """A proxy between a client and the segment stores that it connects to.
 
     It runs in its own thread. Its methods may be called from any thread, including trio tasks. Pass
-    :meth:`address_map` to ``open_client``; for a controller, use :meth:`endpoint`. It is a context manager.
+    :meth:`address_map` to ``open_client``; for a controller, use :meth:`endpoint`. It is a context manager;
+    afterwards its methods raise :class:`~pravega_wire.errors.ClosedError`.
 
     Example::
 
@@ -147,9 +150,9 @@ class FaultProxy:
         """
         check_text("host", host)
         check_count("port", port, highest=65535)
-        known = self._ports.get((host, port))
+        known = self._ports.get((host, port)) if self._portal.open else None
         if known is None:
-            known = self._portal.call(self._listen, (host, port))
+            known = self._call(partial(self._listen, (host, port)))
         return known
 
     async def _listen(self, target: Endpoint) -> int:
@@ -320,7 +323,15 @@ class FaultProxy:
             change()
             await trio.lowlevel.checkpoint()
 
-        self._portal.call(run)
+        self._call(run)
+
+    def _call(self, function: Callable[[], Awaitable[R]]) -> R:
+        try:
+            return self._portal.call(function)
+        except ClosedError as error:
+            # The thread speaks of a client, which is what it usually runs.
+            why = "belongs to another process" if self._portal.gone else "is closed"
+            raise ClosedError(f"the fault proxy {why}: make another one") from error
 
     def _tell(self) -> None:
         """Let what is held look again how long it has to be."""

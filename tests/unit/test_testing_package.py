@@ -23,7 +23,7 @@ import trio
 
 from pravega_wire import PravegaConfig
 from pravega_wire.cli import server as command
-from pravega_wire.errors import InvalidArgumentError, ServerStartError
+from pravega_wire.errors import ClosedError, InvalidArgumentError, ServerStartError
 from pravega_wire.protocol.commands import DataAppended, KeepAlive, SetupAppend
 from pravega_wire.testing import FaultProxy, containers, jars, java, processes, running, server
 from pravega_wire.testing.launching import java_memory, java_process
@@ -403,6 +403,23 @@ async def test_a_server_is_waited_for_within_trio() -> None:
 def test_wrong_arguments_of_the_fault_proxy(fault: Callable[[FaultProxy], None], name: str) -> None:
     with FaultProxy() as proxy, pytest.raises(InvalidArgumentError, match=f"^{name} must be"):
         fault(proxy)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda proxy: proxy.endpoint("127.0.0.1", 9),
+        lambda proxy: proxy.endpoint("127.0.0.1", 10),
+        lambda proxy: proxy.cut_all(),
+        lambda proxy: proxy.refuse(),
+    ],
+)
+def test_a_closed_fault_proxy_says_so(use: Callable[[FaultProxy], object]) -> None:
+    with FaultProxy() as proxy:
+        proxy.endpoint("127.0.0.1", 9)
+    with pytest.raises(ClosedError, match=r"^the fault proxy is closed"):
+        use(proxy)
+    proxy.close()
 
 
 @pytest.mark.parametrize("host", [".", 70 * "a", "a..b", "a\0b"])
