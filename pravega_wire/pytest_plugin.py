@@ -5,6 +5,7 @@ Not public: pytest imports it, in every run; so the client is imported only when
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, TypeVar
@@ -12,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from pravega_wire.errors import ServerStartError
+from pravega_wire.errors import PravegaError, ServerStartError
 
 if TYPE_CHECKING:
     from pravega_wire.testing.proxy import FaultProxy
@@ -133,8 +134,11 @@ def pravega_schema_registry(request: pytest.FixtureRequest) -> Iterator[SchemaRe
 
 
 @pytest.fixture
-def pravega_scope(pravega_server: PravegaServer) -> str:
+def pravega_scope(pravega_server: PravegaServer) -> Iterator[str]:
     """Create a new scope on :func:`pravega_server`, and provide its name.
+
+    A server at an address outlives the tests, so there the scope is deleted after the test, with all that is
+    in it.
 
     Example::
 
@@ -156,8 +160,21 @@ def pravega_scope(pravega_server: PravegaServer) -> str:
         async with open_client(pravega_server.config()) as client:
             await client.create_scope(name)
 
+    async def delete() -> None:
+        async with open_client(pravega_server.config()) as client:
+            await client.delete_scope(name, recursive=True)
+
     trio.run(create)
-    return name
+    yield name
+    if pravega_server.kind == "address":
+        try:
+            trio.run(delete)
+        except PravegaError as error:
+            # What the test has found out counts, not this.
+            warnings.warn(
+                f"the scope {name} was left on the server at {pravega_server.controller_uri}: {error}",
+                stacklevel=1,
+            )
 
 
 @pytest.fixture

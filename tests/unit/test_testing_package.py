@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import trio
 
-from pravega_wire import PravegaConfig
+from pravega_wire import PravegaConfig, sync
 from pravega_wire.cli import server as command
 from pravega_wire.errors import ClosedError, InvalidArgumentError, ServerStartError
 from pravega_wire.protocol.commands import DataAppended, KeepAlive, SetupAppend
@@ -337,6 +337,41 @@ def test_the_fixture_says_once_why_there_is_no_server(tmp_path: Path) -> None:
     )
     shown = done.stdout.partition("short test summary")[0]
     assert shown.count("PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI") == 1
+
+
+def test_the_scope_of_a_test_is_deleted_on_a_server_at_an_address(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent(
+            """
+            from pravega_wire import sync
+
+            def test_it(pravega_server, pravega_scope):
+                with sync.open_client(pravega_server.config(pravega_scope)) as client:
+                    client.create_stream("events")
+                    client.create_reader_group("group", ["events"])
+                    assert pravega_scope in client.list_scopes()
+                    raise KeyError("the test fails")
+            """
+        )
+    )
+    with server.standalone(kind="memory") as running_server:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
+            cwd=tmp_path,
+            env=os.environ
+            | {
+                "PRAVEGA_TEST_SERVER": "address",
+                "PRAVEGA_CONTROLLER_URI": running_server.controller_uri,
+                "PYTHONPATH": str(ROOT),
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert "KeyError: 'the test fails'" in done.stdout
+        with sync.open_client(running_server.config()) as client:
+            assert client.list_scopes() == ["_system"]
 
 
 @pytest.mark.parametrize("size", ["lots", "", "0", "1.5g", "2gb", "-1m", 512, None])
