@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from pravega_wire.errors import PravegaError, ServerStartError
+from pravega_wire.errors import PravegaError
 
 if TYPE_CHECKING:
     from pravega_wire.testing.proxy import FaultProxy
@@ -31,7 +31,7 @@ def _started(request: pytest.FixtureRequest, context: AbstractContextManager[S])
         try:
             with nullcontext() if capture is None else capture.global_and_fixture_disabled():
                 server = stack.enter_context(context)
-        except ServerStartError as error:
+        except PravegaError as error:
             failed = str(error)
         if failed is not None:
             # Outside of the handler: pytest would show the sentence once for each error of the chain.

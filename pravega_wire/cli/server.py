@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from pravega_wire.cli import ending
-from pravega_wire.errors import ServerStartError
+from pravega_wire.errors import PravegaError, ServerStartError
 
 if TYPE_CHECKING:
     from pravega_wire.testing.running import PravegaServer
@@ -125,7 +125,8 @@ def main(argv: list[str] | None = None) -> int:
             auth=arguments.auth,
         ) as server:
             return _serve(server)
-    except ServerStartError as error:
+    except PravegaError as error:
+        # Settings of a server at an address may be wrong, too.
         _say(f"error: {error}")
         return 1
     except KeyboardInterrupt:

@@ -154,6 +154,8 @@ def standalone(
     :param schema_registry: whether to run a schema registry beside it, whose address
         :meth:`PravegaServer.config` contains.
     :raises ServerStartError: the server could not be started; the message says what to do.
+    :raises InvalidArgumentError: the server is one at an address, and a setting of the environment is
+        malformed.
     """
     if schema_registry:
         with (
@@ -286,7 +288,7 @@ def _at_address() -> PravegaServer:
     uri = os.environ.get("PRAVEGA_CONTROLLER_URI")
     if not uri:
         raise ServerStartError(
-            "PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI; set it, for example to "
+            "a server of the kind 'address' needs PRAVEGA_CONTROLLER_URI; set it, for example to "
             "tcp://localhost:9090"
         )
     server = PravegaServer("address", uri)

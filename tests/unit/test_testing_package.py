@@ -323,20 +323,28 @@ def test_logs_on_a_full_disk(no_settings: pytest.MonkeyPatch, tmp_path: Path) ->
         processes.new_log_dir("server")
 
 
-def test_the_fixture_says_once_why_there_is_no_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("", "a server of the kind 'address' needs PRAVEGA_CONTROLLER_URI"),
+        ("http://x", "controller URI 'http://x': scheme 'http' is not one of"),
+    ],
+)
+def test_the_fixture_says_once_why_there_is_no_server(tmp_path: Path, uri: str, why: str) -> None:
     (tmp_path / "test_it.py").write_text("def test_it(pravega_server): pass\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
         cwd=tmp_path,
         env=os.environ
-        | {"PRAVEGA_TEST_SERVER": "address", "PRAVEGA_CONTROLLER_URI": "", "PYTHONPATH": str(ROOT)},
+        | {"PRAVEGA_TEST_SERVER": "address", "PRAVEGA_CONTROLLER_URI": uri, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     shown = done.stdout.partition("short test summary")[0]
-    assert shown.count("PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI") == 1
+    assert shown.count(why) == 1
+    assert "Traceback" not in shown
 
 
 def test_the_scope_of_a_test_is_deleted_on_a_server_at_an_address(tmp_path: Path) -> None:
@@ -800,10 +808,16 @@ def test_the_command_says_what_is_wrong(
         signal.signal(signal.SIGTERM, before)
     shown = capsys.readouterr()
     assert shown.err.endswith(
-        "error: PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI; set it, for example to "
+        "error: a server of the kind 'address' needs PRAVEGA_CONTROLLER_URI; set it, for example to "
         "tcp://localhost:9090\n"
     )
     assert shown.out == ""
+    no_settings.setenv("PRAVEGA_CONTROLLER_URI", "http://x")
+    try:
+        assert command.main(["standalone"]) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "error: controller URI 'http://x': scheme 'http' is not one of" in capsys.readouterr().err
 
 
 # --- Java -----------------------------------------------------------------------------------------
