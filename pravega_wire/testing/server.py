@@ -88,6 +88,19 @@ def _choose_kind(kind: Kind | None) -> Kind:
     return "containers" if image_is_there() else "jars"
 
 
+def _check_numbers(function: str, **numbers: int) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ServerStartError(f"{function}() needs a whole number from 1 for {name}, not {value!r}")
+
+
+def _check_flags(function: str, **flags: bool) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            # A text such as "no" would count as yes.
+            raise ServerStartError(f"{function}() needs True or False for {name}, not {value!r}")
+
+
 @contextmanager
 def _running(server: PravegaServer) -> Iterator[None]:
     """Start a server's processes in order and wait until it is ready; kill them in reverse order at the
@@ -157,6 +170,8 @@ def standalone(
     :raises InvalidArgumentError: the server is one at an address, and a setting of the environment is
         malformed.
     """
+    _check_numbers("standalone", cache_bytes=cache_bytes)
+    _check_flags("standalone", tls=tls, auth=auth, schema_registry=schema_registry)
     if schema_registry:
         with (
             standalone(
@@ -346,15 +361,14 @@ def cluster(
     chosen = kind or "jars"
     if chosen != "jars":
         raise ServerStartError(f"cluster() supports only the published jars, not kind={kind!r}")
-    numbers = {
-        "segment_stores": segment_stores,
-        "containers": containers,
-        "controllers": controllers,
-        "token_seconds": token_seconds,
-    }
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ServerStartError(f"cluster() needs a whole number from 1 for {name}, not {value!r}")
+    _check_numbers(
+        "cluster",
+        segment_stores=segment_stores,
+        containers=containers,
+        controllers=controllers,
+        token_seconds=token_seconds,
+    )
+    _check_flags("cluster", auth=auth)
     with log_directory("cluster") as log_dir, data_directory("cluster") as data:
         account = make_account(log_dir) if auth else None
         ledgers, storage, empty = data / "ledgers", data / "storage", log_dir / "empty.properties"

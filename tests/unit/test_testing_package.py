@@ -397,6 +397,21 @@ def test_what_is_no_number_for_a_cluster(name: str, number: Any) -> None:
             raise AssertionError
 
 
+@pytest.mark.parametrize("number", [0, -1, 2.0, "2g", True, None])
+def test_what_is_no_size_of_a_cache(number: Any) -> None:
+    with pytest.raises(ServerStartError, match="a whole number from 1 for cache_bytes, not"):
+        with server.standalone(kind="memory", cache_bytes=number):
+            raise AssertionError
+
+
+@pytest.mark.parametrize("name", ["tls", "auth", "schema_registry"])
+def test_what_is_neither_true_nor_false(name: str) -> None:
+    wrong: dict[str, Any] = {name: "no"}
+    with pytest.raises(ServerStartError, match=f"needs True or False for {name}, not 'no'"):
+        with server.standalone(kind="memory", **wrong):
+            raise AssertionError
+
+
 def test_the_guard_forgets_a_process_that_ended_by_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
