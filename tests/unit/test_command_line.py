@@ -1193,6 +1193,21 @@ def test_files_of_arrow(tmp_path: Path, format: str) -> None:
     }
 
 
+@pytest.mark.parametrize("format", ["arrow", "parquet"])
+def test_large_events_are_not_kept_until_there_are_many(tmp_path: Path, format: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "events"
+    with reading.FileSink(path, format) as sink:
+        for _ in range(5):
+            sink.take(batch(bytes(4 << 20)))
+    if format == "parquet":
+        assert pq.ParquetFile(path).num_row_groups == 3
+    else:
+        assert pa.ipc.open_file(str(path)).num_record_batches == 3
+
+
 def output_of(path: Path, *, keep: bool = False, chosen: str = "raw") -> AbstractContextManager[reading.Sink]:
     return read._sink(Session(), chosen, path, joined=False, keep=keep)
 

@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 _ROWS: Final = 50_000
+_ROW_GROUP_BYTES: Final = 8 << 20
 _JOINING_SECONDS: Final = 15.0
 _ALONE_SECONDS: Final = 3.0
 
@@ -292,7 +293,7 @@ class FileSink(AbstractContextManager["FileSink"]):
             ]
         )
         self._waiting: list[Any] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         if format == "parquet":
             from pyarrow import parquet
 
@@ -317,13 +318,14 @@ class FileSink(AbstractContextManager["FileSink"]):
             )
         )
         self._rows += count
-        if self._rows >= _ROWS:
+        self._bytes += len(batch.buffer)
+        if self._rows >= _ROWS or self._bytes >= _ROW_GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
             self._writer.write_table(self._pa.Table.from_batches(self._waiting).combine_chunks())
-        self._waiting, self._rows = [], 0
+        self._waiting, self._rows, self._bytes = [], 0, 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
