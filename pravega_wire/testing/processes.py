@@ -281,6 +281,7 @@ def is_free(port: int) -> bool:
 
 _MARK = "in-use"
 _NEEDED_BYTES = 1 << 16  # more than settings, certificates and keys take
+_NEEDED_DATA_BYTES = 1 << 22  # more than a server writes until it is ready
 _marks: dict[Path, IO[bytes]] = {}
 """Open files that mark log directories in use; each is locked until it is released or this process ends."""
 
@@ -354,13 +355,34 @@ def _prune(base: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
+def _no_place(error: OSError, directory: Path | None = None) -> ServerStartError:
+    where = "" if directory is None else f" in {directory.parent}"
+    return ServerStartError(
+        f"the server's data cannot be stored{where} ({error.strerror or error}): set TMPDIR to a directory "
+        "with room for it"
+    )
+
+
 @contextmanager
 def data_directory(name: str) -> Iterator[Path]:
-    """Create a directory for a server's data; it is deleted when the context or this process ends."""
+    """Create a directory for a server's data; it is deleted when the context or this process ends.
+
+    :raises ServerStartError: it cannot be created, or has no room.
+    """
     owner = os.getpid()
-    directory = Path(tempfile.mkdtemp(prefix=f"pravega-{name}-"))
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=f"pravega-{name}-"))
+    except OSError as error:
+        raise _no_place(error) from error
     Guard.tell(f"+{directory}")
     try:
+        # A server without room would neither become ready nor end.
+        room = directory / "room"
+        try:
+            room.write_bytes(bytes(_NEEDED_DATA_BYTES))
+            room.unlink()
+        except OSError as error:
+            raise _no_place(error, directory) from error
         yield directory
     finally:
         # A process that was forked within the context may leave it while the server runs.

@@ -323,6 +323,22 @@ def test_logs_on_a_full_disk(no_settings: pytest.MonkeyPatch, tmp_path: Path) ->
         processes.new_log_dir("server")
 
 
+def test_data_on_a_full_disk(no_settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    no_settings.setattr("tempfile.tempdir", str(tmp_path))
+    no_settings.setattr(Path, "write_bytes", full)
+    why = rf"data cannot be stored in {tmp_path} \(No space left .*set TMPDIR"
+    with pytest.raises(ServerStartError, match=why), server.standalone(kind="memory", tls=True):
+        raise AssertionError
+    assert not list(tmp_path.iterdir())
+    no_settings.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ServerStartError, match=r"data cannot be stored \(No such file .*set TMPDIR"):
+        with server.standalone(kind="memory", tls=True):
+            raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
