@@ -22,6 +22,7 @@ from pravega_wire.archive.manifest import (
 )
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError
 from pravega_wire.protocol.append import HEADER_BYTES
+from pravega_wire.support.arrow import arrow_file
 
 if TYPE_CHECKING:
     import pyarrow
@@ -69,7 +70,8 @@ class PartWriter:
         self._temporary = directory / f".{name}{TEMPORARY}"
         self._schema = _schema(segment_id, archive_id)
         with being_written(self._path):
-            self._writer: Any = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+            self._file = arrow_file(self._temporary, "wb")
+            self._writer: Any = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._arrays: list[tuple[Any, Any]] = []
         self._held = 0
         self._events = 0
@@ -127,7 +129,7 @@ class PartWriter:
         """Make the temporary file whole and durable."""
         self._flush()
         with being_written(self._path):
-            self._writer.close()
+            self._close()
             sync_to_disk(self._temporary)
             return ArchivedFile(
                 self.name,
@@ -138,6 +140,12 @@ class PartWriter:
                 self._temporary.stat().st_size,
                 _sha256(self._temporary),
             )
+
+    def _close(self) -> None:
+        try:
+            self._writer.close()
+        finally:
+            self._file.close()
 
     def rename(self) -> None:
         """Give the file its name."""
@@ -150,7 +158,7 @@ class PartWriter:
         import pyarrow as pa
 
         try:
-            self._writer.close()
+            self._close()
         except (OSError, pa.ArrowException) as error:
             # What could not be written is why the file is given up; that error is raised.
             log.debug("%s could not be closed: %s", self._temporary, error)
@@ -234,7 +242,7 @@ def row_groups(directory: Path, segment_id: int, file: ArchivedFile) -> Iterator
     path = directory / file.name
     first, at, payload_bytes = 0, file.start_offset, 0
     try:
-        with pq.ParquetFile(path) as opened:
+        with arrow_file(path, "rb") as source, pq.ParquetFile(source) as opened:
             if [(each.name, str(each.type)) for each in opened.schema_arrow] != list(COLUMNS):
                 raise damaged(path, f"has other columns than {', '.join(name for name, _ in COLUMNS)}")
             for number in range(opened.num_row_groups):

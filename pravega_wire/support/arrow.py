@@ -1,17 +1,19 @@
-"""Whether pyarrow is there, and Arrow values of Python's without ``pyarrow.scalar``.
+"""Whether pyarrow is there, files for it, and Arrow values of Python's without ``pyarrow.scalar``.
 
-The first call of that imports pandas if it is installed: 50 MB, and a third of a second in each new worker of
-Spark.
+The first call of ``pyarrow.scalar`` imports pandas if it is installed: 50 MB, and a third of a second in each
+new worker of Spark.
 """
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pravega_wire.errors import MissingExtraError
 
-__all__ = ["arrow_integer", "arrow_text", "need_arrow"]
+__all__ = ["arrow_file", "arrow_integer", "arrow_text", "need_arrow"]
 
 
 def need_arrow(what: str) -> None:
@@ -24,6 +26,14 @@ def need_arrow(what: str) -> None:
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f'{what} pyarrow: pip install "pravega-wire[arrow]"') from error
+
+
+def arrow_file(path: Path, mode: Literal["rb", "wb"]) -> Any:
+    """Open a file. Given a path, Arrow takes a name with a colon for a URI, and fails for one that is not
+    UTF-8."""
+    import pyarrow as pa
+
+    return pa.OSFile(os.fsencode(path), mode)
 
 
 def arrow_integer(value: int) -> Any:

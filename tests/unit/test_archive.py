@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,6 +106,14 @@ def test_the_manifest_is_its_text(tmp_path: Path) -> None:
     values = json.loads(manifest.to_json())
     assert (values["state"], values["stream"], values["events"]) == ("complete", "s/t", len(EVENTS))
     assert StreamCut.from_text(values["end"]["text"]) == manifest.end
+
+
+@pytest.mark.parametrize("name", ["hdfs:old", "a:b", os.fsdecode(b"\xff")])
+def test_any_name_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    archive(Path(name))
+    assert trio.run(verify_archive, Path(name)).events == len(EVENTS)
 
 
 async def test_verifying(tmp_path: Path) -> None:

@@ -1173,18 +1173,21 @@ def test_formats() -> None:
     assert "event" not in other
 
 
+@pytest.mark.parametrize("name", ["events", "hdfs:events", "a:b", os.fsdecode(b"\xff")])
 @pytest.mark.parametrize("format", ["arrow", "parquet"])
-def test_files_of_arrow(tmp_path: Path, format: str) -> None:
+def test_files_of_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, name: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = tmp_path / "events"
+    monkeypatch.chdir(tmp_path)
+    path = Path(name)
     with reading.FileSink(path, format) as sink:
         sink.take(reading.first_of(batch(b"a", b"bc", b"d"), 2))
         last = reading.LastSink(sink, 2)
         last.take(batch(b"gone", b"e", b"\xff", base=7))
         last.end()
-    table = pq.read_table(path) if format == "parquet" else pa.ipc.open_file(str(path)).read_all()
+    with path.open("rb") as file:
+        table = pq.read_table(file) if format == "parquet" else pa.ipc.open_file(file).read_all()
     assert table.to_pydict() == {
         "event": [b"a", b"bc", b"e", b"\xff"],
         "stream": ["mill/pressure"] * 4,

@@ -19,7 +19,7 @@ from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.errors import DecodeError, InvalidArgumentError
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.stream.event_reader import EventReader
-from pravega_wire.support.arrow import need_arrow
+from pravega_wire.support.arrow import arrow_file, need_arrow
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.naming import parse_segment_name
 from pravega_wire.values.positions import EventPointer
@@ -294,12 +294,13 @@ class FileSink(AbstractContextManager["FileSink"]):
         )
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
+        self._file = arrow_file(path, "wb")
         if format == "parquet":
             from pyarrow import parquet
 
-            self._writer: Any = parquet.ParquetWriter(str(path), self._schema)
+            self._writer: Any = parquet.ParquetWriter(self._file, self._schema)
         else:
-            self._writer = pa.ipc.new_file(str(path), self._schema)
+            self._writer = pa.ipc.new_file(self._file, self._schema)
 
     def take(self, batch: EventBatch) -> None:
         """Write some events; small batches are collected."""
@@ -333,7 +334,10 @@ class FileSink(AbstractContextManager["FileSink"]):
         try:
             self._flush()
         finally:
-            self._writer.close()
+            try:
+                self._writer.close()
+            finally:
+                self._file.close()
 
 
 # --- where they come from ---------------------------------------------------------------------------
