@@ -103,7 +103,7 @@ def planted(name: str | None) -> AbstractContextManager[None]:
 # --- cuts -----------------------------------------------------------------------------------------
 
 
-@tooth("tail of the call before", ("cuts",), seeds=(1, 3))
+@tooth("tail of the call before", ("cuts",), seeds=(1002, 1, 3))
 def _old_tail() -> Iterator[None]:
     """The lengths of segments are those that were asked for last time."""
     real = batch.segment_infos
@@ -119,7 +119,7 @@ def _old_tail() -> Iterator[None]:
         yield
 
 
-@tooth("merged segment too early", ("cuts",), seeds=(13,))
+@tooth("merged segment too early", ("cuts",), seeds=(1000, 13))
 def _merged_too_early() -> Iterator[None]:
     """A follower begins a merged segment when the first of those before it has ended."""
     real = StreamFollower._begin_waiting
@@ -148,7 +148,7 @@ def _set_up_ignored() -> Iterator[None]:
         yield
 
 
-@tooth("acknowledged when sent", ("writers",), seeds=first(2))
+@tooth("acknowledged when sent", ("writers",), seeds=first(5))
 def _acknowledged_when_sent() -> Iterator[None]:
     """Whoever waits for an event is told that it is stored when it was sent."""
     real = Appends.next_frame
@@ -352,7 +352,7 @@ def _too_early() -> Iterator[None]:
         yield
 
 
-@tooth("position of the dead", ("groups",), seeds=first(3))
+@tooth("position of the dead", ("groups",), seeds=first(1002))
 def _position_of_the_dead() -> Iterator[None]:
     """What a dead reader has read is read again, though its position is known."""
     real = ReaderGroup.reader_offline
