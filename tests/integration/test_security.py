@@ -284,6 +284,6 @@ def test_the_host_name_is_checked_unless_told_otherwise(config: PravegaConfig, s
 
 
 def test_the_fixture_of_a_scope_uses_the_account_of_its_server(secure: PravegaServer) -> None:
-    name = inspect.unwrap(pytest_plugin.pravega_scope)(secure)
+    [name] = inspect.unwrap(pytest_plugin.pravega_scope)(secure)
     with blocking.open_client(secure.config()) as client:
         assert client.scope_exists(name)
