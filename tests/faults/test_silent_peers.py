@@ -413,34 +413,52 @@ async def test_a_store_that_sends_what_nobody_can_read(config: PravegaConfig) ->
 
 
 @asynccontextmanager
-async def store_that_never_acknowledges() -> AsyncIterator[tuple[int, list[int]]]:
-    """A store that answers greetings, keep-alives and set-ups; its port, and the connections it has had."""
+async def store_that_answers(
+    reply_to: Callable[[Command], Command | None], connected: Callable[[], object] = lambda: None
+) -> AsyncIterator[int]:
+    """A store that answers greetings and keep-alives, and other commands as it is told; its port.
+
+    :param reply_to: returns the answer to a command, or None; raises ``trio.BrokenResourceError`` to end the
+        connection.
+    :param connected: called for each connection.
+    """
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    connections: list[int] = []
 
     async def serve(stream: trio.SocketStream) -> None:
-        connections.append(len(connections))
+        connected()
         decoder = FrameDecoder()
         try:
             while data := await stream.receive_some(65536):
                 for command in decoder.feed(bytes(data)):
-                    if isinstance(command, Hello | KeepAlive):
-                        await stream.send_all(codec.encode(command))
-                    elif isinstance(command, SetupAppend):
-                        answer = AppendSetup(
-                            request_id=command.request_id,
-                            segment=command.segment,
-                            writer_id=command.writer_id,
-                            last_event_number=-(2**63),
-                        )
-                        await stream.send_all(codec.encode(answer))
+                    reply = command if isinstance(command, Hello | KeepAlive) else reply_to(command)
+                    if reply is not None:
+                        await stream.send_all(codec.encode(reply))
         except trio.BrokenResourceError:
             pass
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, serve, [listener])
-        yield listener.socket.getsockname()[1], connections
+        yield listener.socket.getsockname()[1]
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def store_that_never_acknowledges() -> AsyncIterator[tuple[int, list[int]]]:
+    """A store that answers greetings, keep-alives and set-ups; its port, and the connections it has had."""
+    connections: list[int] = []
+
+    def reply_to(command: Command) -> Command | None:
+        if not isinstance(command, SetupAppend):
+            return None
+        return AppendSetup(
+            request_id=command.request_id,
+            segment=command.segment,
+            writer_id=command.writer_id,
+            last_event_number=-(2**63),
+        )
+
+    async with store_that_answers(reply_to, lambda: connections.append(len(connections))) as port:
+        yield port, connections
 
 
 async def test_a_store_that_is_alive_and_never_acknowledges(config: PravegaConfig) -> None:
@@ -461,10 +479,10 @@ async def test_a_store_that_is_alive_and_never_acknowledges(config: PravegaConfi
 async def store_that_merges_slowly(*, loses: bool) -> AsyncIterator[tuple[int, list[Command]]]:
     """A store that answers no merge, or ends the connection of the first and then answers; its port, and what
     it was asked after that merge."""
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     asked: list[Command] = []
 
-    def answer(command: Command) -> Command | None:
+    def reply_to(command: Command) -> Command | None:
+        asked.append(command)
         if isinstance(command, GetSegmentAttribute):
             return SegmentAttribute(request_id=command.request_id, value=-(2**63))
         if isinstance(command, UpdateSegmentAttribute):
@@ -472,30 +490,13 @@ async def store_that_merges_slowly(*, loses: bool) -> AsyncIterator[tuple[int, l
         assert isinstance(command, MergeSegmentsBatch)
         if not loses:
             return None
+        if len(asked) == 1:
+            raise trio.BrokenResourceError
         merged = tuple(MergedSource(each, 9) for each in command.source_segment_ids)
         return SegmentsBatchMerged(command.request_id, command.target_segment_id, merged)
 
-    async def serve(stream: trio.SocketStream) -> None:
-        decoder = FrameDecoder()
-        try:
-            while data := await stream.receive_some(65536):
-                for command in decoder.feed(bytes(data)):
-                    reply: Command | None = command
-                    if not isinstance(command, Hello | KeepAlive):
-                        asked.append(command)
-                        if loses and len(asked) == 1:
-                            await stream.aclose()
-                            return
-                        reply = answer(command)
-                    if reply is not None:
-                        await stream.send_all(codec.encode(reply))
-        except trio.BrokenResourceError:
-            pass
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, serve, [listener])
-        yield listener.socket.getsockname()[1], asked
-        nursery.cancel_scope.cancel()
+    async with store_that_answers(reply_to) as port:
+        yield port, asked
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["no answer", "lost answer"])
