@@ -34,7 +34,7 @@ WORKERS = 3
 PROXIED = (0, 1)
 """Workers whose answers can be held back."""
 
-ROUNDS = 40
+ROUNDS = 15
 """Of each worker, before the store is killed, until it is started again, and after that."""
 
 MARKED = b"sum."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +49,22 @@ async def work(job: dict[str, Any]) -> int:
         return restored.written
 
 
+def answer(job: dict[str, Any], answers: Connection) -> None:
+    answers.send(trio.run(work, job))
+
+
 def run(job: dict[str, Any]) -> int | None:
     """Run a job in a process; return what it counts, or None if it killed itself."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.archiving", json.dumps(job)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    if done.returncode == -signal.SIGKILL:
+    # Of a server of processes, which imports all of this once.
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    receiving, sending = processes.Pipe(duplex=False)
+    process = processes.Process(target=answer, args=(job, sending))
+    process.start()
+    sending.close()
+    process.join()
+    if process.exitcode == -signal.SIGKILL:
         return None
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
-
-
-if __name__ == "__main__":
-    print(trio.run(work, json.loads(sys.argv[1])))
+    assert process.exitcode == 0
+    counted: int = receiving.recv()
+    return counted

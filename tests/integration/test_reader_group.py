@@ -899,7 +899,7 @@ async def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> N
 
             async def produce() -> None:
                 for part in range(20):
-                    await write(client, "s", part * 100, (part + 1) * 100)
+                    await write(client, "s", part * 40, (part + 1) * 40)
                     if part % 5 == 2:
                         await scale_to(client, "s", rng.choice([1, 2, 4]))
                 await client.seal_stream("s")
@@ -917,7 +917,7 @@ async def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> N
                     # A machine may take longer than that for what has to be done before the next event.
                     most = most * 1.05 if scope.cancelled_caught else 0.01
                 assert cancelled > 20
-        assert_exactly(seen, 2000)
+        assert_exactly(seen, 800)
 
 
 async def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
