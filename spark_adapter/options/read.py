@@ -456,7 +456,9 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
             # Spark requests the columns of a read before it says whether it is a streaming read.
             near_uses = READS if use in READS else (use,)
             usable = [
-                spelling for spelling, each in _SPELLINGS.items() if not set(near_uses).isdisjoint(each.uses)
+                spelling
+                for spelling, each in _SPELLINGS.items()
+                if each.shown and not set(near_uses).isdisjoint(each.uses)
             ]
             near = difflib.get_close_matches(key.lower(), usable, 1)
             near += [each for each in usable if each.startswith(key.lower())]
@@ -596,6 +598,10 @@ class ReadOptions:
                 "option 'allow_create_stream' cannot be used with 'stream_pattern', which names no stream to "
                 "create; remove it"
             )
+        if "segment_ranges" in given and len(choice.names) != 1:
+            raise InvalidArgumentError(
+                "option 'segment_ranges' is set by read_df, and is for one 'stream' alone; remove it"
+            )
         interval = seconds("stream_discovery_interval", given.get("stream_discovery_interval"), zero=True)
         return cls(
             config,
@@ -703,7 +709,7 @@ def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
     """
     try:
         return tuple(SegmentRange(stream, *(int(n) for n in each)) for each in json.loads(text))
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidArgumentError(f"option 'segment_ranges': {error}") from error
 
 
