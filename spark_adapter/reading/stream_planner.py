@@ -217,7 +217,7 @@ class StreamPlanner:
         """
         stream = start.stream
         end = None if self.options.end.of(stream) == "latest" else self._fixed_end(stream, ends)
-        if end is not None and end != start and self._is_over(client, start, end):
+        if end is not None and end != start and _order(client, start, end) is CutOrder.AFTER:
             raise InvalidStreamCutError(
                 f"option {self.options.end.option!r}: {end} is before the query's start {start}, so nothing "
                 f"of stream {stream} would ever be read",
@@ -509,11 +509,7 @@ class StreamPlanner:
 
     def _is_over(self, client: PravegaClient, start: StreamCut, end: StreamCut) -> bool:
         """Return True if a query has passed its end, for example because the end was changed."""
-        try:
-            order = client.stream_layout(start.stream).compare(start, end)
-        except (InvalidStreamCutError, UndecidableCutError):
-            return False
-        return order in (CutOrder.AFTER, CutOrder.EQUAL)
+        return _order(client, start, end) in (CutOrder.AFTER, CutOrder.EQUAL)
 
     def _is_end_of_another(self, client: PravegaClient, stream: ScopedStream, end: StreamCut) -> bool:
         """Return True if a query may continue with a stream whose end was in a deleted one of its name."""
@@ -738,6 +734,14 @@ def _lost_in(error: DataLossError) -> DataLossError:
         return error
     scope, name, *_ = parse_segment_name(error.segment)
     return _lost(ScopedStream(scope, name), error)
+
+
+def _order(client: PravegaClient, start: StreamCut, end: StreamCut) -> CutOrder | None:
+    """Return how two cuts of a stream relate, or None if that cannot be decided."""
+    try:
+        return client.stream_layout(start.stream).compare(start, end)
+    except (InvalidStreamCutError, UndecidableCutError):
+        return None
 
 
 def _is_another(client: PravegaClient, cut: StreamCut) -> bool:

@@ -519,6 +519,26 @@ def test_a_new_query_needs_an_end_behind_its_start() -> None:
     planner_of(Streams(b=(0, 9)), start_stream_cut=early, end_stream_cut=early).initial()
 
 
+class Scaled(Streams):
+    """A stream whose only segment was replaced by another one after nine bytes."""
+
+    def stream_layout(self, stream: ScopedStream) -> StreamLayout:
+        segments = LayoutSegment(0, 0.0, 1.0, 9), LayoutSegment(AFTER, 0.0, 1.0, 0, sealed=False)
+        return StreamLayout(stream, segments)
+
+
+AFTER = (1 << 32) + 1
+
+
+@pytest.mark.parametrize("places", [({0: 9}, {AFTER: 0}), ({AFTER: 0}, {0: 9})])
+def test_a_new_query_may_begin_where_it_ends_in_another_segment(
+    places: tuple[dict[int, int], dict[int, int]],
+) -> None:
+    start, end = (StreamCut(ScopedStream("a", "b"), each).to_text() for each in places)
+    initial = planner_of(Scaled(b=(0, 9)), start_stream_cut=start, end_stream_cut=end).initial()
+    assert initial["cuts"] == {"a/b": start}
+
+
 def test_streams_begin_and_end_at_times_of_their_own() -> None:
     streams = Streams(b=(0, 100), c=(0, 100), d=(0, 100))
     # A mark counts for a start when the next one has proven it, and for an end at once.
