@@ -150,11 +150,15 @@ async def begin(
             )
     check_count("part_bytes", part_bytes, highest=_MAX_PART_BYTES, unit="bytes")
     name = client.config.resolve(stream)
+    planned = None
+    if not await trio.to_thread.run_sync(os.path.lexists, directory / MANIFEST):
+        # Before the directory is made: a wrong name of a stream, for example, leaves none behind.
+        planned = await _plan(client, name, directory, start, end, on_truncated, part_bytes)
     await trio.to_thread.run_sync(_make, directory / EVENTS)
     held.enter_context(locked(directory))
     manifest = manifests.load(directory)
     if manifest is None:
-        manifest = await _plan(client, name, directory, start, end, on_truncated, part_bytes)
+        manifest = planned or await _plan(client, name, directory, start, end, on_truncated, part_bytes)
         await trio.to_thread.run_sync(manifests.save, directory, manifest)
         observer(Stage.PLANNED, MANIFEST)
     else:

@@ -33,7 +33,13 @@ from pravega_wire.archive import (
 )
 from pravega_wire.archive.manifest import Ranged, load, locked, neighbours, partition, save
 from pravega_wire.archive.parquet import PartWriter, checked_file, row_groups
-from pravega_wire.errors import ArchiveDamagedError, ArchiveError, DataLossError, InvalidArgumentError
+from pravega_wire.errors import (
+    ArchiveDamagedError,
+    ArchiveError,
+    DataLossError,
+    InvalidArgumentError,
+    StreamNotFoundError,
+)
 from pravega_wire.protocol.events import EventBatch, frame_event, parse_events
 from pravega_wire.values.naming import segment_id
 
@@ -337,13 +343,42 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
         save(tmp_path, manifest_of((), 0))
 
 
+class Empty:
+    """A client of an empty stream."""
+
+    config = client_of(STREAM).config
+
+    async def head(self, stream: ScopedStream) -> StreamCut:
+        return StreamCut(stream, {0: 0})
+
+    tail = head
+
+    async def segment_ranges(self, *arguments: Any, **options: Any) -> list[SegmentRange]:
+        return []
+
+    async def stream_layout(self, stream: ScopedStream) -> Any:
+        return SimpleNamespace(segments=())
+
+
 async def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    client: Any = Empty()
     (tmp_path / "file").touch()
     for directory in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "a\0b"):
         with pytest.raises(ArchiveError, match="cannot be") as caught:
-            await archive_stream(client_of(STREAM), "t", directory)
+            await archive_stream(client, "t", directory)
         assert caught.value.path.startswith(str(directory))
         assert isinstance(caught.value.__cause__, OSError | ValueError)
+
+
+async def test_what_cannot_be_planned_leaves_no_directory(tmp_path: Path) -> None:
+    class Missing(Empty):
+        async def head(self, stream: ScopedStream) -> StreamCut:
+            raise StreamNotFoundError(f"{stream} does not exist")
+
+    client: Any = Missing()
+    with pytest.raises(StreamNotFoundError):
+        await archive_stream(client, "t", tmp_path / "new" / "archive")
+    assert not os.listdir(tmp_path)
 
 
 async def test_wrong_arguments_are_named(tmp_path: Path) -> None:
