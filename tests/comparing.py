@@ -72,10 +72,15 @@ class Memory:
     def answers(self, frames: bytes) -> Replies:
         """Send frames; return the replies."""
         self._replies.clear()
+        commands: list[c.Command] = []
+        malformed = False
         try:
-            for each in self._decoder.feed(frames):
-                self._connection.receive(each)
+            self._decoder.feed(frames, commands)
         except DecodeError:
+            malformed = True
+        for each in commands:
+            self._connection.receive(each)
+        if malformed:
             self._connection.lost()
             self._replies.append(None)
         found = list(self._replies)

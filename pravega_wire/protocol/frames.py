@@ -124,30 +124,33 @@ class FrameDecoder:
             self._start, self._end = 0, len(rest)
         return self._view[self._end :]
 
-    def received(self, count: int) -> list[Command]:
+    def received(self, count: int, into: list[Command] | None = None) -> list[Command]:
         """Return the commands completed by ``count`` bytes written to the last :meth:`get_buffer`.
 
+        :param into: the list to add them to; after an error it has those before the malformed one.
         :raises FrameTooLargeError: a frame's length is above the limit, or negative.
         :raises UnknownCommandError: the code of a frame is unknown.
         :raises DecodeError: a body is malformed.
         """
         if self._error is not None:
             raise self._error
+        result: list[Command] = [] if into is None else into
         try:
-            return self._received(count)
+            self._decode(count, result)
         except DecodeError as error:
             self._error = error
             raise
+        return result
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
-        """Return the commands completed by ``data``. Raises the errors of :meth:`received`."""
-        result: list[Command] = []
+    def feed(self, data: bytes | bytearray | memoryview, into: list[Command] | None = None) -> list[Command]:
+        """Return the commands completed by ``data``; parameter and errors are those of :meth:`received`."""
+        result: list[Command] = [] if into is None else into
         view = memoryview(data)
         while len(view):
             room = self.get_buffer()
             count = min(len(room), len(view))
             room[:count] = view[:count]
-            result += self.received(count)
+            self.received(count, result)
             view = view[count:]
         return result
 
@@ -162,15 +165,14 @@ class FrameDecoder:
             self._error = TruncatedInputError("the connection ended in the middle of a frame")
             raise self._error
 
-    def _received(self, count: int) -> list[Command]:
-        result: list[Command] = []
+    def _decode(self, count: int, result: list[Command]) -> None:
         if self._body is not None:
             self._filled += count
             if self._filled < len(self._body):
-                return result
+                return
             body, self._body = self._body, None
             result.append(decode_body(self._body_code, body))
-            return result
+            return
         self._end += count
         start, end, view = self._start, self._end, self._view
         private_above = len(view) // 4
@@ -200,4 +202,3 @@ class FrameDecoder:
             result.append(decode_body(code, body))
             start = body_start + length
         self._start = start
-        return result

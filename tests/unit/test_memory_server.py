@@ -37,12 +37,14 @@ from pravega_wire.errors import AuthError, ServerStartError
 from pravega_wire.grpc.call import CallResult, GrpcConnection
 from pravega_wire.grpc.status import StatusCode
 from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.formats import decode_watermark
 from pravega_wire.testing import schema_registry, standalone
 from pravega_wire.testing.memory.auth import Auth
 from pravega_wire.testing.memory.calls import Call, CallConnection
 from pravega_wire.testing.memory.controller import Answer, Controller
+from pravega_wire.testing.memory.peers import StorePeer
 from pravega_wire.testing.memory.store import NULL, ROLLOVER, SegmentStore
 from tests.unit.test_fetching_jars import PYTEST
 
@@ -72,6 +74,19 @@ class Link:
         for each in commands:
             self._connection.receive(each)
         return list(self.replies)
+
+
+class Carried:
+    """Takes what a peer sends to its client."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def put(self, parts: list[bytes | memoryview]) -> None:
+        """Send bytes."""
+
+    def end(self) -> None:
+        self.ended = True
 
 
 class World:
@@ -265,6 +280,18 @@ def test_what_closes_a_connection(world: World, link: Link, commands: list[c.Com
         world.store.seal(world.store.segment(SEGMENT))
     link.send(*commands)
     assert link.closed
+
+
+@pytest.mark.parametrize("malformed", [b"\0\0\xff\xff\0\0\0\0", codec.HEADER.pack(c.Hello.CODE, 1) + b"\0"])
+def test_commands_before_a_malformed_one_are_carried_out(world: World, malformed: bytes) -> None:
+    """In whatever pieces they come: a real store takes one after the other."""
+    carrier = Carried()
+    peer = StorePeer(world.store, carrier)
+    new = ["s/t/1.#epoch.0", "s/t/2.#epoch.0"]
+    first, second = (codec.encode(c.CreateSegment(1, each, 0, 0, "", 0)) for each in new)
+    peer.receive(first + malformed + second)
+    assert [each in world.store.segments for each in new] == [True, False]
+    assert carrier.ended
 
 
 def test_reads_at_the_end_wait(world: World, link: Link) -> None:

@@ -55,14 +55,18 @@ class StorePeer:
 
     def receive(self, data: bytes) -> None:
         """Carry out what the client has sent."""
+        commands: list[Command] = []
+        malformed = False
         try:
-            commands = self._decoder.feed(data)
+            self._decoder.feed(data, commands)
         except DecodeError:
-            self.lost()
-            self._carrier.end()
-            return
+            malformed = True
+        # Those before a malformed one count, as in a real store, which takes one after the other.
         for command in commands:
             self._connection.receive(command)
+        if malformed:
+            self.lost()
+            self._carrier.end()
         self._called()
 
     def lost(self) -> None:
