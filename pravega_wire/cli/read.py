@@ -150,7 +150,10 @@ def COMMAND(
             if group is not None:
                 begin = None if start is None else await points.resolve_event(client, stream, first)
                 rest = _IDLE_SECONDS if idle is None else idle
-                await _in_group(client, stream, group, reader, begin, written, None if follow else rest)
+                with_end = chosen in ("arrow", "parquet")
+                await _in_group(
+                    client, stream, group, reader, begin, written, None if follow else rest, with_end
+                )
                 return
             cut = await points.resolve_event(client, stream, first)
             if follow and last is None:
@@ -238,7 +241,13 @@ def _sink(
             if chosen in ("arrow", "parquet"):
                 return stack.enter_context(reading.FileSink(path, chosen))
             file = stack.enter_context(path.open("wb"))
-            return reading.TextSink(file.write, show)
+
+            def write(data: bytes) -> None:
+                file.write(data)
+                # What a group counts as read may not get lost in a buffer.
+                file.flush()
+
+            return reading.TextSink(write, show)
 
         if not _is_replaceable(output):
             yield opened(output)
@@ -286,7 +295,12 @@ async def _in_group(
     start: StreamCut | None,
     written: reading.Written,
     idle: float | None,
+    with_end: bool,
 ) -> None:
+    """Read as a member of a group.
+
+    :param with_end: whether the events are written to a file that has nothing before its end is written.
+    """
     from pravega_wire.cli.work import reading
 
     named = client.config.resolve(group) if "/" in group or client.config.scope else None
@@ -308,6 +322,7 @@ async def _in_group(
                 f"reader group {name} does not read stream {stream}, but "
                 f"{', '.join(map(str, opened.streams))}"
             )
+        before = await opened.stream_cuts() if with_end else {}
         async with opened.reader(reader or f"{socket.gethostname()}-{os.getpid()}") as member:
 
             async def tell(what: str) -> None:
@@ -318,6 +333,20 @@ async def _in_group(
                     f"(remove one that has died with: pravega-wire group offline {name} READER)"
                 )
 
-            given = await reading.from_group(member, written, idle, lambda: tell("waits for a segment"))
+            try:
+                try:
+                    given = await reading.from_group(
+                        member, written, idle, lambda: tell("waits for a segment")
+                    )
+                finally:
+                    written.finish()
+            except OSError:
+                if with_end:
+                    to = " ".join(f"--to {cut.to_text()}" for cut in before.values())
+                    warn(
+                        f"reader group {name} counts events as read that are not in the file; to read again "
+                        f"what it has read since this command began: pravega-wire group reset {name} {to}"
+                    )
+                raise
         if not given:
             await tell("was given no segment")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -785,6 +787,25 @@ def test_a_full_disk_is_named(wire: Wire, form: str) -> None:
     (error,) = wire.error.splitlines()
     assert error.startswith("error: /dev/full: ")
     assert "No space left on device" in error
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_what_a_full_disk_has_not_taken_from_a_group(wire: Wire) -> None:
+    wire("stream", "create", "t")
+    events = [each.hex() for each in map(random.Random(1).randbytes, [30] * 200)]
+    wire("append", "t", given="\n".join(events).encode())
+    wire("read", "t", "--group", "text", "--output", "/dev/full", code=Exit.USAGE)
+    assert wire.lines("read", "t", "--group", "text") == events
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    try:
+        wire("read", "t", "--group", "rows", "--output", "events.parquet", code=Exit.USAGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "error: events.parquet: " in wire.error
+    (reset,) = (each for each in wire.error.splitlines() if "pravega-wire group reset" in each)
+    wire(*reset.partition(": pravega-wire ")[2].split(), "--yes")
+    assert wire.lines("read", "t", "--group", "rows") == events
 
 
 def test_nobody_reads_what_was_done(wire: Wire) -> None:

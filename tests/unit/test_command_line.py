@@ -1105,6 +1105,9 @@ class KeptBatches:
     def take(self, found: EventBatch) -> None:
         self.batches.append(found)
 
+    def finish(self) -> None:
+        """There is nothing left to write."""
+
 
 class Kept:
     def __init__(self) -> None:
@@ -1112,6 +1115,9 @@ class Kept:
 
     def take(self, found: EventBatch) -> None:
         self.events += found
+
+    def finish(self) -> None:
+        """There is nothing left to write."""
 
 
 @given(st.lists(st.lists(st.binary(max_size=3), min_size=1)), st.integers(1, 20))

@@ -59,6 +59,9 @@ class Sink(Protocol):
     def take(self, batch: EventBatch) -> None:
         """Take some consecutive events of a segment."""
 
+    def finish(self) -> None:
+        """Write what is left of the events that were taken, if anything is. Afterwards no more are taken."""
+
 
 def first_of(batch: EventBatch, count: int) -> EventBatch:
     """Return the first events of a batch."""
@@ -114,6 +117,10 @@ class Written:
         self._sink.take(batch)
         self.events += len(batch)
         self.bytes += batch.nbytes
+
+    def finish(self) -> None:
+        """Write what is left of the events that were passed on."""
+        self._sink.finish()
 
 
 def json_record(pointer: EventPointer, event: bytes, decode: Decoder | None = None) -> dict[str, Any]:
@@ -201,7 +208,7 @@ def show(
 class TextSink:
     """Writes events in one of the text formats.
 
-    :param write: takes the bytes.
+    :param write: takes the bytes, and keeps none of them back.
     :param show: makes bytes of events.
     """
 
@@ -212,6 +219,9 @@ class TextSink:
     def take(self, batch: EventBatch) -> None:
         """Write some events."""
         self._write(self._show(batch))
+
+    def finish(self) -> None:
+        """Do nothing: everything is written."""
 
 
 class LastSink:
@@ -269,6 +279,11 @@ class LateSink:
         """Write some events."""
         self.open().take(batch)
 
+    def finish(self) -> None:
+        """Write what is left, if the other sink is open."""
+        if self._sink is not None:
+            self._sink.finish()
+
 
 class FileSink(AbstractContextManager["FileSink"]):
     """Writes events to a file of Arrow's, with the columns ``event``, ``stream``, ``segment_id`` and
@@ -294,6 +309,7 @@ class FileSink(AbstractContextManager["FileSink"]):
         )
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
+        self._finished = False
         self._file = arrow_file(path, "wb")
         if format == "parquet":
             from pyarrow import parquet
@@ -331,6 +347,13 @@ class FileSink(AbstractContextManager["FileSink"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Write the rest of the file, and close it."""
+        if self._finished:
+            return
+        self._finished = True
         try:
             self._flush()
         finally:
