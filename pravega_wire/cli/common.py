@@ -165,8 +165,13 @@ def flush() -> None:
 
 def show_all() -> None:
     """Let standard output show characters that its encoding does not have, as ``\\u2591``."""
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    out = sys.stdout
+    if not isinstance(out, TextIOWrapper):
+        return
+    # Python's choice for the locales C and POSIX; with UTF-8 it keeps the bytes of file names as they are.
+    narrow = out.errors == "surrogateescape" and not out.encoding.lower().startswith("utf")
+    if out.errors == "strict" or narrow:
+        out.reconfigure(errors="backslashreplace")
 
 
 def standard_input() -> TextIO:
