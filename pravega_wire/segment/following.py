@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from pravega_wire.errors import PravegaError
+from pravega_wire.errors import NoSuchSegmentError, PravegaError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import data_read
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -29,7 +29,7 @@ class FollowingReader(RangeReader):
     One request is in flight while there is room for its data; at the end of the segment, while nothing that
     has arrived waits for the caller. The store holds it until bytes arrive (``docs/protocol/wire.md``, "Tail
     reads"), so they are received as soon as they are stored. Twice a minute it asks how long the segment is,
-    in case the store has forgotten a read that it holds.
+    in case the store has forgotten a read that it holds, or its answer was lost.
 
     :param stores: connections to segment stores.
     :param target: the segment.
@@ -57,6 +57,8 @@ class FollowingReader(RangeReader):
         # At the end the store answers when there is something to read, however long that takes. The
         # connection notices if the store is gone.
         self._patience = None
+        # What it reads has no end to be beyond.
+        self._end_checked = True
 
     async def _connect(self) -> None:
         """See :class:`RangeReader`."""
@@ -80,25 +82,40 @@ class FollowingReader(RangeReader):
             with trio.move_on_after(_CHECK_SECONDS):
                 await self._arrived.wait()
                 return
-            await self._check_held()
+            if await self._is_owed():
+                # It no longer waits for data: what does not come now is a failure, as of any read.
+                self._patience = self._stores.limits.attempt
+                try:
+                    await super()._wait()
+                finally:
+                    self._patience = None
 
-    async def _check_held(self) -> None:
-        """Ask for the bytes again, or end, if the store holds a read that it should have answered."""
+    async def _is_owed(self) -> bool:
+        """Whether the store holds a read that it should have answered with bytes, which are asked for again.
+
+        If it should have answered that there is nothing more, this is the end, or a failure.
+        """
         at = self._next
         try:
             info = await SegmentMetadata(self._stores, self.target).info()
+        except NoSuchSegmentError as error:
+            if not self._arrived.is_set():
+                self._fail(error)
+            return False
         except PravegaError:
             # If the store is gone, the connection tells; other errors are those of the next read.
-            return
+            return False
         if self._arrived.is_set() or self._next != at or not self._asked:
-            return
+            return False
         if info.write_offset > at:
             log.info("%s has more than %d bytes, but no answer came: asking again", self.target.name, at)
             self._asked.clear()
             self._ask_ahead()
-        elif info.is_sealed:
+            return True
+        if info.is_sealed:
             log.info("%s was sealed at %d, but no answer came", self.target.name, at)
             self._end_at(at)
+        return False
 
     @property
     def at_end(self) -> bool:

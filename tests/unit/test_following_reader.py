@@ -10,7 +10,13 @@ import pytest
 import trio
 import trio.testing
 
-from pravega_wire.errors import ConnectionLostError, PravegaError, RetriesExhaustedError
+from pravega_wire.errors import (
+    ConnectionLostError,
+    DataLossError,
+    NoSuchSegmentError,
+    PravegaError,
+    RetriesExhaustedError,
+)
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.following import FollowingReader
@@ -33,6 +39,7 @@ class Store:
     host = "host"
     closed = False
     refuses = False
+    received_bytes = 0
     thread = property(lambda self: get_ident())
 
     def __init__(self) -> None:
@@ -41,12 +48,16 @@ class Store:
         self.requests: list[c.ReadSegment] = []
         self.asked = trio.Event()
         self.token = self._token
-        self.info: c.StreamSegmentInfo | None = None
+        self.info: c.StreamSegmentInfo | PravegaError = ConnectionLostError("nobody there")
+        self.retired = False
 
     async def call(self, *args: object, **names: object) -> c.StreamSegmentInfo:
-        if self.info is None:
-            raise ConnectionLostError("nobody there")
+        if isinstance(self.info, PravegaError):
+            raise self.info
         return self.info
+
+    def retire(self) -> None:
+        self.retired = True
 
     async def _token(self) -> str:
         return ""
@@ -170,6 +181,40 @@ def test_a_read_that_the_store_has_forgotten_does_not_wait_for_ever(sealed: bool
         assert (got == [None], reader.sealed) == (sealed, sealed)
         if not sealed:
             assert got == [b"x"]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_connection_that_swallows_the_answers_to_a_read_is_left() -> None:
+    """Its keep-alives are answered, so nothing else ends the wait."""
+
+    async def main() -> None:
+        store = Store()
+        store.info = info_of(length=1, sealed=False)
+        reader = FollowingReader(cast("Any", store), cast("Any", store), 0)
+        got: list[memoryview | None] = []
+
+        async def read() -> None:
+            got.append(await reader.receive())
+
+        with trio.fail_after(1e4):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                while not store.retired:
+                    await trio.sleep(1)
+                reader.on_reply(a_byte(await store.next_request()))
+        assert got == [b"x"]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_segment_that_was_deleted_without_an_answer_is_lost_data() -> None:
+    async def main() -> None:
+        store = Store()
+        store.info = NoSuchSegmentError("gone", segment=Store.name, host=Store.host)
+        reader = FollowingReader(cast("Any", store), cast("Any", store), 0)
+        with trio.fail_after(1e4), pytest.raises(DataLossError, match=Store.name):
+            await reader.receive()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
