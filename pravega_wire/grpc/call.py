@@ -411,15 +411,13 @@ class GrpcConnection:
         self._queue.clear()
 
     def _complete(self, call: _Call) -> None:
-        if call.code is None:
-            if call.http_status == 200:
-                self._finish(call, StatusCode.UNKNOWN, text="the reply has no grpc-status")
-            else:
-                self._finish(
-                    call,
-                    status_from_http(call.http_status),
-                    text=f"HTTP status {call.http_status}",
-                )
+        if call.code is None and call.http_status == 200:
+            self._finish(call, StatusCode.UNKNOWN, text="the reply has no grpc-status")
+            return
+        if call.code is None or (call.code is StatusCode.OK and call.http_status != 200):
+            # A success in a reply that HTTP does not call one is none.
+            text = f"HTTP status {call.http_status}" if call.http_status else "the reply has no HTTP status"
+            self._finish(call, status_from_http(call.http_status), text=text)
             return
         if call.code is not StatusCode.OK:
             self._finish(call, call.code, text=call.text)

@@ -623,8 +623,9 @@ def answer(
     stream_id: int,
     *trailers: tuple[str | bytes, str | bytes],
     message: bytes = bytes(5),
+    headers: tuple[str, str] = (":status", "200"),
 ) -> bytes:
-    server.send_headers(stream_id, [(":status", "200")])
+    server.send_headers(stream_id, [headers])
     server.send_data(stream_id, message)
     server.send_headers(stream_id, trailers or [("grpc-status", "0")], end_stream=True)
     data: bytes = server.data_to_send()
@@ -713,6 +714,23 @@ def test_headers_that_are_no_answer(headers: list[tuple[str, str]]) -> None:
     except ProtocolError:
         return
     assert result.code is not StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    ("headers", "code", "text"),
+    [
+        (("x", "y"), StatusCode.UNKNOWN, "the reply has no HTTP status"),
+        ((":status", "503"), StatusCode.UNAVAILABLE, "HTTP status 503"),
+    ],
+)
+def test_a_success_without_that_of_http_is_none(
+    headers: tuple[str, str], code: StatusCode, text: str
+) -> None:
+    connection, server = pair()
+    connection.start_call(ECHO, b"")
+    server.receive_data(connection.data_to_send())
+    [result] = connection.receive_data(answer(server, 1, headers=headers))
+    assert (result.code, result.text) == (code, text)
 
 
 def test_a_compressed_reply_is_not_that_of_an_old_server() -> None:
