@@ -638,7 +638,7 @@ class PravegaClient(PravegaClientBase):
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
-        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises TransactionError: the transaction is open: it was not committed.
         :raises PravegaTimeoutError: as for :meth:`Transaction.wait_committed`.
         """
         await self._call(self._twin.wait_committed, stream, txn_id)
@@ -1520,7 +1520,7 @@ class Transaction(TransactionBase, Generic[Value]):
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
-        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises TransactionError: the transaction is open: it was not committed.
         :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds. You can wait
             again.
         """

@@ -909,7 +909,7 @@ class PravegaClient:
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
-        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises TransactionError: the transaction is open: it was not committed.
         :raises PravegaTimeoutError: as for :meth:`Transaction.wait_committed`.
         """
         await transaction.wait_committed(self._core, self._resolve(stream), txn_id)

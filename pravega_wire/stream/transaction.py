@@ -337,7 +337,7 @@ class Transaction(Generic[Value]):
         status = await self.status()
         if status is TxnStatus.ABORTING or status is TxnStatus.ABORTED:
             return self._expired(status.name)
-        return self._not_open(status.name, f"is {status.name.lower()}")
+        return explanation(self.stream, self.txn_id, status, "written to")
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -425,7 +425,7 @@ class Transaction(Generic[Value]):
 
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
-        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises TransactionError: the transaction is open: it was not committed.
         :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds. You can wait
             again.
         """
@@ -531,6 +531,8 @@ def explanation(stream: ScopedStream, txn_id: UUID, status: TxnStatus, wanted: s
         return _named(
             TransactionUnknownError, stream, txn_id, f"is not known to the controller: it cannot be {wanted}"
         )
+    if status is TxnStatus.OPEN:
+        return _named(TransactionError, stream, txn_id, f"is open: it cannot be {wanted}")
     kind: type[TransactionNotOpenError] = TransactionNotOpenError
     if status in (TxnStatus.ABORTING, TxnStatus.ABORTED):
         kind = TransactionAbortedError

@@ -706,7 +706,7 @@ class PravegaClient(PravegaClientBase):
             wait again.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
-        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises TransactionError: the transaction is open: it was not committed.
         :raises PravegaTimeoutError: as for :meth:`Transaction.wait_committed`.
         """
         self._call(timeout, self._twin.wait_committed, stream, txn_id)
@@ -1695,7 +1695,7 @@ class Transaction(TransactionBase, Generic[Value]):
             wait again.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
-        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises TransactionError: the transaction is open: it was not committed.
         :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds. You can wait
             again.
         """

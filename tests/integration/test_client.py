@@ -45,6 +45,7 @@ from pravega_wire.errors import (
     StreamNotSealedError,
     StreamSealedError,
     TransactionAbortedError,
+    TransactionError,
     TransactionNotOpenError,
     TransactionUnknownError,
     WrongProtocolError,
@@ -467,9 +468,9 @@ async def test_the_state_that_is_told_is_the_one_that_was_found(
 
         with monkeypatch.context() as patch:
             patch.setattr(core_of(client).controller, "check_transaction_state", ask_before_a_commit)
-            with pytest.raises(TransactionNotOpenError, match="is open: it cannot be waited for") as caught:
+            with pytest.raises(TransactionError, match="is open: it cannot be waited for") as caught:
                 await client.wait_committed("t", txn.txn_id)
-        assert caught.value.status == "OPEN"
+        assert not isinstance(caught.value, TransactionNotOpenError)
         await client.wait_committed("t", txn.txn_id)
         await txn.aclose()
 
