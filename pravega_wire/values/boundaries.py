@@ -15,10 +15,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import index
 from typing import Any, Final
 
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.support.checks import check_bytes, check_text
+from pravega_wire.support.checks import check_bytes, check_count, check_several, check_text, check_type
 from pravega_wire.values.types import ScopedStream, SegmentRange
 
 __all__ = ["DEFAULT_PIECE_BYTES", "DEFAULT_SPACING", "BoundaryIndex", "LeadingPart"]
@@ -78,8 +79,13 @@ class BoundaryIndex:
     marks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_bytes("spacing", self.spacing)
         SegmentRange(self.stream, self.segment_id, self.start, self.end)
+        check_several("marks", self.marks)
+        # The numbers may be those of numpy, which JSON has not.
+        for name in ("segment_id", "start", "end"):
+            object.__setattr__(self, name, index(getattr(self, name)))
+        object.__setattr__(self, "spacing", check_bytes("spacing", self.spacing))
+        object.__setattr__(self, "marks", tuple(check_count("a mark", each, 0) for each in self.marks))
         if any(low >= high for low, high in pairwise((self.start, *self.marks, self.end + 1))):
             raise InvalidArgumentError(
                 f"boundary index: the marks of segment {self.segment_id} of {self.stream} must ascend from "
@@ -96,6 +102,7 @@ class BoundaryIndex:
 
         :param segment_range: the range.
         """
+        check_type("segment_range", segment_range, SegmentRange)
         return (
             (self.stream, self.segment_id) == (segment_range.stream, segment_range.segment_id)
             and self.start <= segment_range.start_offset
@@ -114,13 +121,14 @@ class BoundaryIndex:
         :raises InvalidArgumentError: the index does not cover the range, or the limit is below its spacing.
         """
         check_bytes("max_bytes", max_bytes)
+        covered = self.covers(segment_range)
         if max_bytes < self.spacing:
             raise InvalidArgumentError(
                 f"segment {segment_range.segment} cannot be split into pieces of {max_bytes} bytes: the "
                 f"index has a boundary only every {self.spacing} bytes; pass a larger max_bytes, or create "
                 "an index with a smaller spacing"
             )
-        if not self.covers(segment_range):
+        if not covered:
             raise InvalidArgumentError(f"the boundary index of {self.range} does not cover {segment_range}")
         return list(self._pieces(segment_range, max_bytes))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from itertools import accumulate, pairwise
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.errors import DecodeError, InvalidArgumentError, TruncatedInputError
+from pravega_wire.errors import ArgumentTypeError, DecodeError, InvalidArgumentError, TruncatedInputError
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.stream.splitting import BoundaryScan, LeadingScan
 from pravega_wire.values.boundaries import BoundaryIndex
@@ -144,6 +146,26 @@ def test_an_index_refuses_what_it_does_not_know() -> None:
     for bad in (0, -1, 1.5, True, "9"):
         with pytest.raises(InvalidArgumentError, match="max_bytes"):
             index.split(index.range, bad)  # type: ignore[arg-type]
+
+
+def test_an_index_of_the_numbers_of_numpy_is_like_others() -> None:
+    segment_id, start, end, spacing, mark = (cast("int", np.int64(n)) for n in (0, 100, 1000, 200, 250))
+    index = BoundaryIndex(STREAM, segment_id, start, end, spacing, cast("Any", [mark, 450]))
+    assert index == BoundaryIndex(STREAM, 0, 100, 1000, 200, (250, 450))
+    assert BoundaryIndex.from_text(index.to_text()) == index
+
+
+@pytest.mark.parametrize("marks", [5, None, "250", b"250", ["250"], [250.0], [True]])
+def test_marks_that_are_no_numbers_are_refused(marks: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="mark"):
+        BoundaryIndex(STREAM, 0, 100, 1000, 200, marks)  # type: ignore[arg-type]
+
+
+def test_what_is_no_range_is_refused() -> None:
+    index = BoundaryIndex(STREAM, 0, 100, 1000, 200)
+    for call in (index.covers, lambda each: index.split(each, 200)):
+        with pytest.raises(ArgumentTypeError, match="segment_range must be of the class SegmentRange"):
+            call("s/t")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("marks", [(100,), (250, 250), (300, 250), (1001,)])
