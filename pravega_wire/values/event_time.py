@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pravega_wire.support.checks import check_callable, check_count, check_seconds
+from pravega_wire.support.checks import INT64_MAX, check_callable, check_count, check_seconds, check_type
 from pravega_wire.support.environment import environment
 from pravega_wire.values.groups import TimeWindow
 from pravega_wire.values.types import ScopedStream
@@ -104,6 +104,9 @@ class WatermarkAssigner:
         :param places: for each stream, a value that changes when the group makes progress in it.
         :returns: the watermark if it has advanced; otherwise None.
         """
+        check_type("windows", windows, Mapping)
+        if places is not None:
+            check_type("places", places, Mapping)
         now = self._clock()
         self._next = now + self._every
         lowers: list[int | None] = []
@@ -137,10 +140,11 @@ class EventTimeOrder(Generic[T]):
 
     :class:`WatermarkAssigner` has an example.
 
-    :param time_of: returns the event time of an event.
+    :param time_of: returns the event time of an event, a whole number.
     """
 
     def __init__(self, time_of: Callable[[T], int]) -> None:
+        check_callable("time_of", time_of)
         self._time_of = time_of
         self._heap: list[tuple[int, int, T]] = []
         self._count = 0
@@ -158,8 +162,12 @@ class EventTimeOrder(Generic[T]):
 
         :param event: the event.
         :returns: False if the event is older than the last released watermark; it is then not added.
+        :raises InvalidArgumentError: its time is not a whole number.
         """
         event_time = self._time_of(event)
+        if type(event_time) is not int:
+            # Times that cannot be compared, as NaN, would hold back what is behind them.
+            event_time = check_count("the time of an event", event_time, -INT64_MAX)
         if self._watermark is not None and event_time < self._watermark:
             return False
         self._count += 1
@@ -170,7 +178,10 @@ class EventTimeOrder(Generic[T]):
         """Remove and return the events that are older than a watermark, oldest first.
 
         :param watermark: the watermark.
+        :raises InvalidArgumentError: it is not a whole number.
         """
+        if type(watermark) is not int:
+            watermark = check_count("watermark", watermark, -INT64_MAX)
         if self._watermark is None or watermark > self._watermark:
             self._watermark = watermark
         released = []

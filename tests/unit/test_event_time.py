@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_wire import EventTimeOrder, ScopedStream, TimeWindow, WatermarkAssigner
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 
 A, B = ScopedStream("s", "a"), ScopedStream("s", "b")
 
@@ -141,3 +144,26 @@ def test_events_that_cannot_be_compared() -> None:
         assert order.add(event)
     assert order.held() == [second, first, third]
     assert order.release(3) == [second, first, third]
+
+
+@pytest.mark.parametrize("time", [float("nan"), 1.5, None, "5", True])
+def test_times_that_are_no_numbers_are_refused(time: object) -> None:
+    """NaN at the front would hold back every event behind it, and None cannot be compared with a number."""
+    order: EventTimeOrder[Any] = EventTimeOrder(lambda event: event)
+    assert order.add(np.int64(2))
+    with pytest.raises(InvalidArgumentError, match="the time of an event must be a whole number"):
+        order.add(time)
+    with pytest.raises(InvalidArgumentError, match="watermark must be a whole number"):
+        order.release(time)  # type: ignore[arg-type]
+    assert order.held() == [2]
+    assert order.release(3) == [2]
+
+
+def test_arguments_of_another_kind_are_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="time_of must be a function"):
+        EventTimeOrder(5)  # type: ignore[arg-type]
+    assigner = WatermarkAssigner()
+    with pytest.raises(ArgumentTypeError, match="windows must be of the class Mapping"):
+        assigner.update([TimeWindow(1, 2)])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="places must be of the class Mapping"):
+        assigner.update({A: TimeWindow(1, 2)}, "A")  # type: ignore[arg-type]
