@@ -38,7 +38,7 @@ from pravega_wire.stream.routing import (
     check_lengths,
     serialized,
 )
-from pravega_wire.support.checks import check_event_time
+from pravega_wire.support.checks import check_event_time, check_uuid
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.naming import segment_name, transaction_segment_name
 from pravega_wire.values.types import ScopedStream
@@ -374,8 +374,7 @@ class Transaction(Generic[Value]):
         :raises TransactionNotOpenError: this object was closed, or tried to abort, before everything that was
             written through it was stored. The commit was not sent.
         """
-        if timestamp is not None:
-            check_event_time(timestamp)
+        _check_noted(timestamp, writer_id)
         if self._open:
             await self.flush()
         elif self._incomplete:
@@ -545,6 +544,14 @@ def explanation(stream: ScopedStream, txn_id: UUID, status: TxnStatus, wanted: s
     )
 
 
+def _check_noted(timestamp: int | None, writer_id: UUID | None) -> None:
+    """Check the time to note with a commit, and the writer that it is noted for."""
+    if timestamp is not None:
+        check_event_time(timestamp)
+    if writer_id is not None:
+        check_uuid("writer_id", writer_id)
+
+
 async def commit_transaction(
     core: ClientCore,
     stream: ScopedStream,
@@ -553,6 +560,7 @@ async def commit_transaction(
     writer_id: UUID | None = None,
 ) -> None:
     """Commit a transaction by its id. Does nothing if it is already committing or committed."""
+    _check_noted(timestamp, writer_id)
     # The controller ignores a time without a writer.
     writer = "" if timestamp is None else str(writer_id or core.committer)
     done = await core.controller.commit_transaction(

@@ -170,6 +170,11 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         "timestamp",
         ("1", 1.5, True, NAN, 2**63, -(2**63)),
     ),
+    "writer of a commit time": (
+        lambda c, v: c.commit_transaction("t", uuid4(), timestamp=5, writer_id=v),
+        "writer_id",
+        (str(uuid4()), "", 0, 5, b"", "\ud800"),
+    ),
     "note_time": (_note, "timestamp", ("1", 1.5, True, NAN, None, 2**63, -(2**63))),
     "max_outstanding_bytes": (
         lambda c, v: c.event_writer("t", max_outstanding_bytes=v),
