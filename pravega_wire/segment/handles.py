@@ -35,13 +35,18 @@ class OneAtATime:
         self._taken = False
 
 
-def when_dropped(owner: object, end: Callable[[], None], is_needed: Callable[[], bool]) -> None:
+def when_dropped(
+    owner: object, end: Callable[[], None], is_needed: Callable[[], bool]
+) -> Callable[[], object]:
     """Call ``end`` in this trio run once nobody refers to ``owner`` any more, if that is needed then.
 
     :param end: must not refer to the owner.
     :param is_needed: is called in any thread, and must not refer to the owner either.
+    :returns: a function that forgets both functions, for an owner that has replaced what they end.
     """
-    finalize(owner, _end, trio.lowlevel.current_trio_token(), end, is_needed).atexit = False
+    found = finalize(owner, _end, trio.lowlevel.current_trio_token(), end, is_needed)
+    found.atexit = False
+    return found.detach
 
 
 def _end(token: trio.lowlevel.TrioToken, end: Callable[[], None], is_needed: Callable[[], bool]) -> None:

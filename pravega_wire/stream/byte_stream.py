@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -474,6 +474,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._start = check_count("start", start, 0)
         self._metadata: SegmentMetadata | None = None
         self._reader: RangeReader | None = None
+        self._forget_reader: Callable[[], object]
         self._rest = memoryview(b"")
         self._alone = OneAtATime(f"another call is using the reader of byte stream {stream}")
         self._waiters = Waiters(f"the reader of byte stream {stream} is closed", core.stores.thread)
@@ -516,7 +517,8 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             reader = RangeReader(self._core.stores, target, offset, info.write_offset)
         if self._reader is not None:
             self._reader.close()
-        when_dropped(self, reader.close, lambda: reader.connected)
+            self._forget_reader()
+        self._forget_reader = when_dropped(self, reader.close, lambda: reader.connected)
         self._reader = reader
         self._rest = memoryview(b"")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import random
 import zipfile
 from collections.abc import Awaitable, Callable
+from weakref import ref
 
 import pytest
 import trio
@@ -147,6 +149,22 @@ async def test_truncated_bytes_are_named(config: PravegaConfig) -> None:
         with pytest.raises(InvalidArgumentError, match="2 segments"):
             async with client.byte_stream_writer("many"):
                 pass
+
+
+async def test_seeking_leaves_nothing_behind(config: PravegaConfig) -> None:
+    """A program that reads here and there does not grow."""
+    async with open_client(config) as client:
+        await client.create_stream("b", 1)
+        async with client.byte_stream_writer("b") as writer:
+            await writer.write(b"0123456789")
+        async with client.byte_stream_reader("b") as reader:
+            left = []
+            for offset in range(5):
+                await reader.seek(offset)
+                assert await reader.read(1) == b"%d" % offset
+                left.append(ref(reader._reader))
+            gc.collect()
+            assert [each() for each in left] == [None] * 4 + [reader._reader]
 
 
 async def test_a_released_memoryview_is_refused(config: PravegaConfig) -> None:
