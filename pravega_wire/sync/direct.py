@@ -19,6 +19,7 @@ from pravega_wire.segment.failures import check_passing, data_read, error_of, re
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, PROGRESS_BYTES, ReadDepth
 from pravega_wire.segment.store import Backoff
+from pravega_wire.support.checks import INT32_MAX, check_count, check_type
 from pravega_wire.support.environment import environment
 from pravega_wire.sync.client import PravegaClient
 from pravega_wire.threads.portal import Line
@@ -119,6 +120,7 @@ class DirectReader:
     :param chunk_bytes: the size of one request, in bytes.
     :param depth: the number of requests in flight; None: 4, and more to a store that is more than 5 ms away,
         up to 32.
+    :raises InvalidArgumentError: a number is not positive, or not whole.
     """
 
     def __init__(
@@ -129,6 +131,11 @@ class DirectReader:
         chunk_bytes: int = CHUNK_BYTES,
         depth: int | None = None,
     ) -> None:
+        check_type("segment_range", segment_range, SegmentRange)
+        where = f"reader of {segment_range.segment}"
+        check_count(f"{where}: chunk_bytes", chunk_bytes, 1, INT32_MAX, "bytes")
+        if depth is not None:
+            check_count(f"{where}: depth", depth)
         core = client._twin._core
         core.check_open()
         self._core = core
@@ -138,6 +145,7 @@ class DirectReader:
         self.target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
         self.offset = segment_range.start_offset
         self.end = segment_range.end_offset
+        # An empty range has none.
         self._chunk_bytes = max(1, min(chunk_bytes, self.end - self.offset))
         self._depth = depth
         self._ahead = ReadDepth(depth)

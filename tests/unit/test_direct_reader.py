@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from pravega_wire import EventPointer, ScopedStream, SegmentRange
 from pravega_wire.errors import (
+    ArgumentTypeError,
     AuthenticationError,
     ClosedError,
     ConcurrentUseError,
@@ -213,6 +214,18 @@ def test_everything_comes_in_order_and_is_counted() -> None:
         assert counted.bytes_read == sum(map(len, EVENTS))
         assert made.reader(0, 0).next_batch() is None
         assert made.connections == 1
+
+
+@pytest.mark.parametrize("name", ["chunk_bytes", "depth"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "4", 2**63])
+def test_sizes_that_are_no_positive_numbers_are_refused(name: str, value: Any) -> None:
+    """With a depth of 0, nothing was ever asked for."""
+    with world(Peer.serve, 0.1) as made:
+        with pytest.raises(InvalidArgumentError, match=rf"{NAME}: {name} must be a whole number"):
+            read(made.reader(**{name: value}))
+        with pytest.raises(ArgumentTypeError, match="segment_range must be of the class SegmentRange"):
+            DirectReader(made.client, "scope/stream")  # type: ignore[arg-type]
+        assert not made.connections
 
 
 async def counted_of(made: World) -> Any:
