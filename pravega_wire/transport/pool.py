@@ -101,7 +101,8 @@ class ConnectionPool:
                 f"address_map failed for {endpoint_text(endpoint)}: {type(error).__name__}: {error}"
             ) from error
         match found:
-            case (str() as host, int() as port):
+            # The system would take a larger port for another one, the remainder of 65536.
+            case (str() as host, int() as port) if host and port is not True and 1 <= port <= 65535:
                 return host, port
         raise ArgumentTypeError(
             f"address_map must return a host and a port for {endpoint_text(endpoint)}, not {shown(found)}"

@@ -764,7 +764,10 @@ def test_revisions_are_compared_with_revisions_only() -> None:
             Revision("s", 1) <= cast("Any", other)  # noqa: B015
 
 
-@pytest.mark.parametrize("found", [None, "host:1", ("host",), ("host", "1"), 5])
+@pytest.mark.parametrize(
+    "found",
+    [None, "host:1", ("host",), ("host", "1"), 5, ("", 1), ("host", 0), ("host", True), ("host", 65536 + 22)],
+)
 async def test_an_address_map_returns_an_address(found: Any) -> None:
     async with trio.open_nursery() as nursery:
         pool = ConnectionPool(nursery, address_map=lambda host, port: found)
