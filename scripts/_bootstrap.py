@@ -102,25 +102,6 @@ def _java_is_set_up(variables: dict[str, str]) -> bool:
     return version is not None and int(version[1]) >= 17
 
 
-_WITHOUT_VECTOR = """#!/bin/sh
-# Spark's launcher requests an optional module that this small runtime does not have.
-for argument; do
-    shift
-    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
-done
-exec "{java}" "$@"
-"""
-
-
-def _java_for_spark(directory: Path, home: Path) -> Path:
-    """Create a ``JAVA_HOME`` whose ``java`` is the one in ``home``, without Spark's optional module."""
-    java = directory / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text(_WITHOUT_VECTOR.format(java=home / "bin" / "java"))
-    java.chmod(0o755)
-    return java.parent.parent
-
-
 _SPARK_CALLS = ("bash", "chmod", "dirname", "id", "ls", "ps", "readlink", "rm", "uname", "whoami")
 
 
@@ -161,7 +142,7 @@ def run(python: Path, *arguments: str) -> int:
                 "no Java of version 17 or newer was found, and none was installed with the packages: "
                 "install one, or set JAVA_HOME to one"
             )
-        variables["JAVA_HOME"] = str(_java_for_spark(python.parent.parent, Path(found.stdout.strip())))
+        variables["JAVA_HOME"] = found.stdout.strip()
     process = subprocess.Popen([str(python), *arguments], cwd=ROOT, env=variables)
     while True:
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -12,11 +14,22 @@ from functools import lru_cache
 from pathlib import Path
 
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing.jars import compiler_jar
+from pravega_wire.testing.jars import cache_directory, compiler_jar
 
 __all__ = ["JavaRuntime", "compile_java", "find_java"]
 
 _OLDEST = 11
+
+_VECTOR = "jdk.incubator.vector"
+
+_WITHOUT_VECTOR = b"""#!/bin/sh
+# Spark asks for an optional module that this small runtime does not have, and would not start.
+for argument; do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec %s "$@"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +45,38 @@ class JavaRuntime:
 
     @property
     def home(self) -> Path:
-        """The value of ``JAVA_HOME`` for programs that read it, such as Spark."""
-        return self.executable.resolve().parent.parent
+        """The value of ``JAVA_HOME`` for programs that read it, such as Spark.
+
+        :raises ServerStartError: the cache, in which some runtimes need a ``java`` of their own for Spark,
+            cannot be written to.
+        """
+        home = self.executable.resolve().parent.parent
+        try:
+            found = re.search(r'^MODULES="(.*)"', (home / "release").read_text(), re.MULTILINE)
+        except OSError:
+            return home
+        if found is None or _VECTOR in found[1].split():
+            return home
+        return _without_vector(home)
+
+
+def _without_vector(home: Path) -> Path:
+    """Make a ``JAVA_HOME`` in the cache, whose ``java`` is that of ``home`` and leaves out a module."""
+    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    directory = cache_directory() / f"java-{name}"
+    java = directory / "bin" / "java"
+    new = java.with_name(f"java.{os.getpid()}")
+    try:
+        java.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(_WITHOUT_VECTOR % os.fsencode(shlex.quote(str(home / "bin" / "java"))))
+        new.chmod(0o755)
+        new.replace(java)
+    except OSError as error:
+        raise ServerStartError(
+            f"the directory {directory} cannot be written to ({error.strerror or error}): set "
+            "PRAVEGA_WIRE_CACHE to a directory that can, or JAVA_HOME to a whole Java"
+        ) from error
+    return directory
 
 
 def version_of(executable: Path) -> int:

@@ -904,6 +904,30 @@ def test_java_by_a_relative_path(fresh_java: pytest.MonkeyPatch, tmp_path: Path)
     assert java.find_java().executable == at_home
 
 
+def test_a_small_runtime_for_spark(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Spark asks for a module that the wheel's runtime lacks. A runtime that has it is used as it is."""
+    fresh_java.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path / "cache"))
+    small = fake_java(tmp_path / "small $one", "25.0.2")
+    small.write_text('#!/bin/sh\nfor each; do echo "<$each>"; done\n')
+    runtime = java.JavaRuntime(small, 25)
+    assert runtime.home == tmp_path / "small $one"
+    release = tmp_path / "small $one" / "release"
+    release.write_text('JAVA_VERSION="25.0.2"\nMODULES="java.base jdk.incubator.vector"\n')
+    assert runtime.home == tmp_path / "small $one"
+    release.write_text('JAVA_VERSION="25.0.2"\nMODULES="java.base java.sql"\n')
+    assert runtime.home == runtime.home
+    command = [
+        str(runtime.home / "bin" / "java"),
+        "-cp",
+        "a b",
+        "--add-modules=jdk.incubator.vector",
+        "",
+        "$c",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "<-cp>\n<a b>\n<>\n<$c>\n"
+
+
 def test_no_java(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "1.8.0_292")
     fresh_java.setenv("JAVA_HOME", str(tmp_path / "old"))
