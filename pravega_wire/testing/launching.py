@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.jars import cache_directory
@@ -63,7 +64,7 @@ def java_process(
             )
     log = log_dir / f"{name}.log"
     logback = log_dir / f"{name}-logback.xml"
-    logback.write_text(_LOGBACK.format(file=log, level=level))
+    logback.write_text(_LOGBACK.format(file=escape(str(log)), level=level))
     command = [
         str(find_java().executable),
         *java_memory(memory, direct_memory),

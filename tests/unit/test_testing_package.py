@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import trio
@@ -953,6 +954,18 @@ def test_jars_in_a_directory_that_java_would_divide(fresh_java: pytest.MonkeyPat
             "standalone", "Main", {}, address=("127.0.0.1", 1), log_dir=tmp_path, data=tmp_path, memory="1g",
             direct_memory="1g", classpath=[tmp_path / "a:b" / "one.jar"],
         )  # fmt: skip
+
+
+def test_logs_in_a_directory_whose_name_is_no_xml(tmp_path: Path) -> None:
+    """The server would not read its settings: no log, and all its messages on its output."""
+    logs = tmp_path / "R&D <x>"
+    logs.mkdir()
+    java_process(
+        "standalone", "Main", {}, address=("127.0.0.1", 1), log_dir=logs, data=tmp_path, memory="1g",
+        direct_memory="1g", classpath=[tmp_path / "one.jar"],
+    )  # fmt: skip
+    settings = ElementTree.parse(logs / "standalone-logback.xml")
+    assert settings.findtext("appender/file") == str(logs / "standalone.log")
 
 
 # --- jars -----------------------------------------------------------------------------------------
