@@ -33,6 +33,7 @@ from pravega_wire.transport.connection import Flow
 __all__ = [
     "CHUNK_BYTES",
     "DEPTH",
+    "LOOK_SECONDS",
     "PROGRESS_BYTES",
     "SMALLEST_CHUNK_BYTES",
     "EventRangeReader",
@@ -49,7 +50,7 @@ _SECONDS_EACH = 0.005
 # An answer that is late counts as progress if this much has arrived: more than keep-alives.
 PROGRESS_BYTES = 64 * 1024
 # If a store is silent for so long, the range may reach beyond the end of the segment.
-_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0
 
 
 class ReadDepth:
@@ -298,7 +299,7 @@ class RangeReader:
             before = connection.received_bytes
             patience = min(self._patience, self._backoff.attempt_left(self._patience))
             if not self._end_checked:
-                with trio.move_on_after(min(_LOOK_SECONDS, patience)):
+                with trio.move_on_after(min(LOOK_SECONDS, patience)):
                     await self._arrived.wait()
                     return
                 if connection.received_bytes - before < PROGRESS_BYTES:
@@ -328,7 +329,7 @@ class RangeReader:
     async def _check_end(self) -> None:
         """Fail if a silent store waits for data that is in the range and not in the segment."""
         info = None
-        with trio.move_on_after(_LOOK_SECONDS), suppress(PravegaError):
+        with trio.move_on_after(LOOK_SECONDS), suppress(PravegaError):
             info = await SegmentMetadata(self._stores, self.target).info()
         if info is not None and info.write_offset < self.end:
             self._fail(beyond_end(self.target.name, self.offset, self.end, info.write_offset))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
@@ -15,9 +16,16 @@ from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError, 
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.codec import segment_read_data_at
 from pravega_wire.protocol.events import EventAssembler, EventBatch
-from pravega_wire.segment.failures import check_passing, data_read, error_of, reading_given_up
+from pravega_wire.segment.failures import (
+    beyond_end,
+    check_passing,
+    data_read,
+    error_of,
+    reading_given_up,
+)
 from pravega_wire.segment.handles import OneAtATime
-from pravega_wire.segment.reader import CHUNK_BYTES, PROGRESS_BYTES, ReadDepth
+from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.segment.reader import CHUNK_BYTES, LOOK_SECONDS, PROGRESS_BYTES, ReadDepth
 from pravega_wire.segment.store import Backoff
 from pravega_wire.support.checks import INT32_MAX, check_count, check_type
 from pravega_wire.support.environment import environment
@@ -166,6 +174,7 @@ class DirectReader:
         self._last_failure: PravegaError | None = None
         self._broken: PravegaError | None = None
         self._alone = OneAtATime(f"another thread is reading with the reader of {self.target.name}")
+        self._end_checked = False
         self._closed = threading.Event()
         self._counts = core.stores.counters.reading(self.target.scope, self.target.stream)
         self._uncounted: list[tuple[int, int, int]] = []
@@ -190,6 +199,7 @@ class DirectReader:
         """Return the next events (at least one), or None after the last. The previous batch becomes invalid.
 
         :raises DataLossError: data of the range was truncated, or the segment was deleted.
+        :raises InvalidArgumentError: the range reaches beyond the end of the segment.
         :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
         :raises TruncatedInputError: the range ends in the middle of an event.
         :raises DecodeError: the range does not contain events.
@@ -334,12 +344,14 @@ class DirectReader:
         patience = min(self._limits.attempt, self._backoff.attempt_left(self._limits.attempt))
         waited, before = 0.0, connection.received_bytes
         while self.offset not in self._chunks:
-            started = environment().monotonic()
+            started, received = environment().monotonic(), connection.received_bytes
             replies = connection.receive()
             # The wait is at most one tick. Any longer time means that this process was stopped.
             waited += min(environment().monotonic() - started, connection.tick)
             for reply in replies:
                 self._on_reply(reply)
+            if waited >= LOOK_SECONDS and connection.received_bytes == received:
+                self._check_end()
             if waited > patience and self.offset not in self._chunks:
                 if connection.received_bytes - before < PROGRESS_BYTES:
                     raise ConnectionLostError(
@@ -349,6 +361,25 @@ class DirectReader:
                     )
                 self._backoff.arriving()
                 waited, before = 0.0, connection.received_bytes
+
+    def _check_end(self) -> None:
+        """Look once whether a silent store waits for data that is in the range and not in the segment.
+
+        :raises InvalidArgumentError: it has not.
+        """
+        if self._end_checked:
+            return
+        self._end_checked = True
+        seconds = min(LOOK_SECONDS, self._limits.attempt)
+
+        async def length() -> int | None:
+            with trio.move_on_after(seconds), suppress(PravegaError):
+                return (await SegmentMetadata(self._stores, self.target).info()).write_offset
+            return None
+
+        found = self._line.call(length)
+        if found is not None and found < self.end:
+            raise beyond_end(self.target.name, self.offset, self.end, found)
 
     def _on_reply(self, reply: c.Command) -> None:
         reach = self._reach

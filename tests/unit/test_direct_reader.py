@@ -63,12 +63,20 @@ class Peer:
         self._commands: list[c.Command] = []
 
     def next_read(self) -> c.ReadSegment | None:
-        """The next request; None at the end. Greetings and keep-alives are answered."""
+        """The next read; None at the end. Greetings, keep-alives and requests for the length are answered."""
         while True:
             for _ in range(len(self._commands)):
                 command = self._commands.pop(0)
                 if isinstance(command, c.ReadSegment):
                     return command
+                if isinstance(command, c.GetStreamSegmentInfo):
+                    self.send(
+                        c.StreamSegmentInfo(
+                            request_id=command.request_id, segment_name=NAME, exists=True, is_sealed=False,
+                            is_deleted=False, last_modified=0, write_offset=len(DATA), start_offset=0,
+                        )
+                    )  # fmt: skip
+                    continue
                 self.send(command)
             data = self.sock.recv(65536)
             if not data:
@@ -214,6 +222,20 @@ def test_everything_comes_in_order_and_is_counted() -> None:
         assert counted.bytes_read == sum(map(len, EVENTS))
         assert made.reader(0, 0).next_batch() is None
         assert made.connections == 1
+
+
+def test_a_range_beyond_the_end_is_no_fault_of_the_store() -> None:
+    """It waits for what the range has more."""
+
+    def serve(peer: Peer) -> None:
+        while (asked := peer.next_read()) is not None:
+            if asked.offset < len(DATA):
+                peer.send(answer(asked))
+
+    with world(serve, 9.0) as made:
+        message = f"beyond the end of segment {NAME}, offset {len(DATA)}"
+        with pytest.raises(InvalidArgumentError, match=message):
+            read(made.reader(0, len(DATA) + 10))
 
 
 @pytest.mark.parametrize("name", ["chunk_bytes", "depth"])
