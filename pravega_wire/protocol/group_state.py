@@ -846,10 +846,15 @@ class GroupState:
             case AcquireSegment():
                 return self._acquire(update)
             case UpdateDistanceToTail():
+                # A reader that was thrown out, as by a reset, may report once more, and the places are those
+                # where it was before.
+                owned = self.assigned.get(update.reader, {})
                 return replace(
                     self,
                     distances={**self.distances, update.reader: max(ASSUMED_LAG_MS, update.distance)},
-                    last_read=self._read_to(update.last_read),
+                    last_read=self._read_to(
+                        {segment: each for segment, each in update.last_read.items() if segment in owned}
+                    ),
                 )
             case SegmentCompleted():
                 return self._complete(update)
