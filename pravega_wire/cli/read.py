@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-_FORMATS: Final = ("raw", "json", "hex", "arrow", "parquet")
+_FILES: Final = ("arrow", "parquet")
+"""Formats of files that have nothing before their end is written."""
+
+_FORMATS: Final = ("raw", "json", "hex", *_FILES)
 _SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".jsonl": "json", ".json": "json"}
 
 _IDLE_SECONDS: Final = 5.0
@@ -150,7 +153,7 @@ def COMMAND(
             if group is not None:
                 begin = None if start is None else await points.resolve_event(client, stream, first)
                 rest = _IDLE_SECONDS if idle is None else idle
-                with_end = chosen in ("arrow", "parquet")
+                with_end = chosen in _FILES
                 await _in_group(
                     client, stream, group, reader, begin, written, None if follow else rest, with_end
                 )
@@ -206,7 +209,7 @@ def _format(given: str | None, output: Path | None, *, as_json: bool) -> str:
         found = _SUFFIXES.get(output.suffix.lower())
     if found is None:
         found = "json" if as_json and output is None else "raw"
-    if found in ("arrow", "parquet") and output is None:
+    if found in _FILES and output is None:
         raise InvalidArgumentError(f"the format {found} needs a file: --output FILE")
     return found
 
@@ -232,13 +235,13 @@ def _sink(
     if output is None:
         yield reading.TextSink(session.out.raw, reading.show(chosen, joined=joined, decode=decode))
         return
-    if decode is not None or chosen not in ("arrow", "parquet"):
+    if decode is not None or chosen not in _FILES:
         show = reading.show(chosen, joined=joined, decode=decode)
     _check_writable(output)
     with naming(str(output)), ExitStack() as stack:
 
         def opened(path: Path) -> reading.Sink:
-            if chosen in ("arrow", "parquet"):
+            if chosen in _FILES:
                 return stack.enter_context(reading.FileSink(path, chosen))
             file = stack.enter_context(path.open("wb"))
 
@@ -254,7 +257,7 @@ def _sink(
         elif not keep:
             yield opened(stack.enter_context(_replaced(output)))
         else:
-            if chosen in ("arrow", "parquet"):
+            if chosen in _FILES:
                 need_arrow(f"{chosen} files need")
             late = reading.LateSink(lambda: opened(output))
             yield late

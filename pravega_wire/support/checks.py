@@ -256,14 +256,14 @@ def _bytes_of(data: object) -> bytes | None:
         return None
 
 
-def check_event_time(value: object) -> int:
-    """Check that the argument ``timestamp`` is an event time, and return it.
+def check_event_time(value: object, name: str = "timestamp") -> int:
+    """Check that an argument is an event time, and return it.
 
     An event time is an int64 other than the smallest, which means "none".
 
     :raises InvalidArgumentError: it is not.
     """
-    return check_count("timestamp", value, -INT64_MAX)
+    return check_count(name, value, -INT64_MAX)
 
 
 def shown(value: Any) -> str:

@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pravega_wire.support.checks import INT64_MAX, check_callable, check_count, check_seconds, check_type
+from pravega_wire.support.checks import (
+    check_callable,
+    check_count,
+    check_event_time,
+    check_seconds,
+    check_type,
+)
 from pravega_wire.support.environment import environment
 from pravega_wire.values.groups import TimeWindow
 from pravega_wire.values.types import ScopedStream
@@ -167,7 +173,7 @@ class EventTimeOrder(Generic[T]):
         event_time = self._time_of(event)
         if type(event_time) is not int:
             # Times that cannot be compared, as NaN, would hold back what is behind them.
-            event_time = check_count("the time of an event", event_time, -INT64_MAX)
+            event_time = check_event_time(event_time, "the time of an event")
         if self._watermark is not None and event_time < self._watermark:
             return False
         self._count += 1
@@ -181,7 +187,7 @@ class EventTimeOrder(Generic[T]):
         :raises InvalidArgumentError: it is not a whole number.
         """
         if type(watermark) is not int:
-            watermark = check_count("watermark", watermark, -INT64_MAX)
+            watermark = check_event_time(watermark, "watermark")
         if self._watermark is None or watermark > self._watermark:
             self._watermark = watermark
         released = []
