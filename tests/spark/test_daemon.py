@@ -56,17 +56,17 @@ def test_its_workers_begin_with_pyarrow_and_others_do_not() -> None:
 
 def test_it_imports_everything_before_it_forks_and_starts_no_thread() -> None:
     program = """
-import runpy, sys, threading
+import gc, runpy, sys, threading
 import pyspark.daemon
 def manager():
-    print(*sys.modules, threading.active_count())
+    print(*sys.modules, threading.active_count(), len(gc.get_objects()))
 pyspark.daemon.manager = manager
 runpy.run_module("spark_adapter.daemon", run_name="__main__", alter_sys=True)
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, env=environment()
     )
-    *modules, threads = ran.stdout.split()
+    *modules, threads, objects = ran.stdout.split()
     assert {
         "pyarrow",
         "pravega_wire.sync",
@@ -75,3 +75,5 @@ runpy.run_module("spark_adapter.daemon", run_name="__main__", alter_sys=True)
     } <= set(modules)
     # A fork copies one thread only, and the locks that the others hold.
     assert threads == "1"
+    # What a worker's collection after each task looks at; with all that was imported, it is 100 000.
+    assert int(objects) < 1000
