@@ -456,7 +456,7 @@ class GroupMember:
             # A round was interrupted in a write, which may be stored, or not, or may be stored only after the
             # next fetch. After another write it is in the state or never will be, because it was conditional
             # on the end of the stream as it was then.
-            state = yield from self._announce(self._distance())
+            state = yield from self._report_distance()
         self._take(state)
         now = self._clock()
         if now >= self._config_at:
@@ -493,7 +493,7 @@ class GroupMember:
         if self._clock() >= self._acquire_at:
             state = yield from self._acquire(state)
         if self._clock() >= self._lag_at:
-            state = yield from self._announce(self._distance())
+            state = yield from self._report_distance()
             self._reset_lag(state)
         self.end_of_data = state.end_of_data
         return None
@@ -563,6 +563,18 @@ class GroupMember:
         state: GroupState = yield Change(self._as_member(generate))
         self._unsure = False
         self._take(state)
+        return state
+
+    def _report_distance(self) -> Generator[Action, Any, GroupState]:
+        """Report how far behind this reader is.
+
+        Java writes that unconditionally. After a reset the positions of a reader that has not noticed it
+        would count as those of a new reader of the same name, and the group's time windows go ahead.
+        """
+        report = self._distance()
+        state = yield from self._change(lambda current: [report])
+        # It was written at the end of what is known.
+        self._fetch_at = self._clock() + state.config.group_refresh_interval
         return state
 
     def _distance(self, positions: Mapping[str, int] | None = None) -> UpdateDistanceToTail:

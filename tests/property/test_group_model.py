@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -12,9 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.protocol.group_algorithm import Action
-from pravega_wire.protocol.group_state import SILENT
+from pravega_wire.protocol.group_state import SILENT, ReaderGroupStateInit
 from pravega_wire.values.groups import ReaderGroupConfig
 from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint, withdraw
+
+
+class Unbroken(Reader):
+    """A reader whose writes are all answered."""
+
+    def run(self, steps: Generator[Action, Any, Any], *, may_break: bool = True) -> Any:
+        return super().run(steps, may_break=False)
 
 
 def run_group(seed: int, *, steps: int = 400, automatic: bool = True) -> Group:
@@ -179,6 +187,26 @@ def test_a_reader_that_was_removed_leaves_another_of_its_name_alone(reads: bool)
     assert group.state.unassigned == {group.active[0].name: 5}
 
 
+def test_a_reader_that_has_not_noticed_a_reset_reports_no_places_for_another_of_its_name() -> None:
+    """They are ahead of where the group begins again, and so would be the group's time."""
+    config = ReaderGroupConfig({STREAM: None}, automatic_checkpoint_interval=-1, group_refresh_interval=500)
+    group = Group(random.Random(1), config, 1)
+    old = Unbroken(group, "reader")
+    [segment] = group.active
+    segment.length = 5
+    while old.read():
+        pass
+    assert old.member.offsets == {segment.name: 5}
+    again = replace(config, generation=1)
+    group.write([ReaderGroupStateInit(again, {segment.name: 0}, {}, {segment.name: (0.0, 1.0)})])
+    assert Unbroken(group, "reader").read()
+    group.now += 100
+    old.zombie = True
+    group.zombies.append(old)
+    old.read()
+    assert (group.state.last_read, group.noticed) == ({segment.name: 0}, 1)
+
+
 @pytest.mark.parametrize(("readers", "segments"), [(2, 4), (3, 9), (4, 6), (5, 5)])
 def test_shares_become_fair(readers: int, segments: int) -> None:
     rng = random.Random(readers)
@@ -202,13 +230,6 @@ def test_shares_become_fair(readers: int, segments: int) -> None:
     assert sum(shares) == segments
     # A reader gives up a segment to one that has at least two fewer.
     assert shares[-1] - shares[0] <= 1
-
-
-class Unbroken(Reader):
-    """A reader whose writes are all answered."""
-
-    def run(self, steps: Generator[Action, Any, Any], *, may_break: bool = True) -> Any:
-        return super().run(steps, may_break=False)
 
 
 @pytest.mark.parametrize("interval", [3, 500])
