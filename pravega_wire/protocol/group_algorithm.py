@@ -470,8 +470,7 @@ class GroupMember:
             state = yield from self._settle(state)
         if self._clock() >= self._fetch_at:
             state = yield from self._fetch()
-            if self._random.random() < _COMPACTION_PROBABILITY:
-                yield Compact()
+            yield from self._compact_sometimes()
         while True:
             checkpoint = state.checkpoints.of_reader(self.reader)
             if checkpoint is None:
@@ -494,6 +493,8 @@ class GroupMember:
             state = yield from self._acquire(state)
         if self._clock() >= self._lag_at:
             state = yield from self._report_distance()
+            # Where reports are more frequent than fetches, as with a single reader, they take their place.
+            yield from self._compact_sometimes()
             self._reset_lag(state)
         self.end_of_data = state.end_of_data
         return None
@@ -557,6 +558,10 @@ class GroupMember:
     def _announce(self, update: GroupUpdate) -> Generator[Action, Any, GroupState]:
         yield Announce([update])
         return (yield from self._fetch())
+
+    def _compact_sometimes(self) -> Steps:
+        if self._random.random() < _COMPACTION_PROBABILITY:
+            yield Compact()
 
     def _change(self, generate: Generate) -> Generator[Action, Any, GroupState]:
         self._unsure = True

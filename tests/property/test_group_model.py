@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_wire.protocol.group_algorithm import Action
+from pravega_wire.protocol.group_algorithm import Action, Compact
 from pravega_wire.protocol.group_state import SILENT, ReaderGroupStateInit
 from pravega_wire.values.groups import ReaderGroupConfig
 from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint, withdraw
@@ -230,6 +230,29 @@ def test_shares_become_fair(readers: int, segments: int) -> None:
     assert sum(shares) == segments
     # A reader gives up a segment to one that has at least two fewer.
     assert shares[-1] - shares[0] <= 1
+
+
+class Compacting(Unbroken):
+    """A reader that counts how often it asks for a compaction of the state."""
+
+    compactions = 0
+
+    def perform(self, action: Action) -> Any:
+        self.compactions += isinstance(action, Compact)
+        return super().perform(action)
+
+
+@pytest.mark.parametrize(("readers", "interval"), [(1, 3), (3, 3), (3, 500)])
+def test_the_state_is_compacted_now_and_then(readers: int, interval: float) -> None:
+    """However its readers report more often than they fetch: each report makes the state longer."""
+    config = ReaderGroupConfig({STREAM: None}, group_refresh_interval=interval)
+    group = Group(random.Random(1), config, readers)
+    members = [Compacting(group, f"reader{number}") for number in range(readers)]
+    for _ in range(8000):
+        group.now += 0.25
+        for reader in members:
+            reader.read()
+    assert sum(reader.compactions for reader in members) > 10
 
 
 @pytest.mark.parametrize("interval", [3, 500])
