@@ -568,7 +568,10 @@ class GroupLink:
             case LoadConfig():
                 group = self.group
                 config = await self.core.controller.get_reader_group_config(group.scope, group.name)
-                return await initial_state(self.core, config)
+                initial = await initial_state(self.core, config)
+                # Whoever has begun the reset may have died before this.
+                await hold(self.core, group, initial, self.state.config)
+                return initial
             case Publish(cuts, config):
                 return await self.publish(cuts, config)
             case AskSuccessors(segment):

@@ -1367,6 +1367,37 @@ async def test_a_group_keeps_its_streams_from_its_start_on(
             assert await released(group.config, tail) == manual
 
 
+async def test_a_reset_that_a_reader_finishes_keeps_its_streams_too(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that begins it dies once the controller has the new configuration."""
+    automatic = RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT
+    monkeypatch.setattr(group_algorithm, "_CONFIG_INTERVAL", 0.1)
+
+    async def die(*arguments: object) -> None:
+        raise PermissionDeniedError("dead")
+
+    async with open_client(config) as client:
+        for stream in ("s", "t"):
+            await client.create_stream(stream, 1)
+            await write(client, stream, 0, 20)
+        tail = await client.tail("t")
+        async with group_of(client, "s", retention=automatic, group_refresh_interval=0.1) as group:
+            async with group.reader("a") as reader:
+                with monkeypatch.context() as dying, pytest.raises(PermissionDeniedError, match="dead"):
+                    dying.setattr(reader_group, "hold", die)
+                    await group.reset(ReaderGroupConfig.of([config.resolve("s"), tail], retention=automatic))
+                with pytest.raises(ReinitializationRequiredError):
+                    while True:
+                        await reader.read_event(0.1)
+            assert group.config.starts[tail.stream] == tail
+            # A controller accepts no release before the present one.
+            with pytest.raises(InvalidStreamCutError):
+                await release(
+                    core_of(client), config.resolve("g"), group.config, StreamCut(tail.stream, {0: 0})
+                )
+
+
 async def test_release_follows_what_another_program_has_set(config: PravegaConfig) -> None:
     """Also a release at the end of a segment, as a checkpoint has it after a scale."""
     manual = RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT
