@@ -8,6 +8,7 @@ times as the numbers that are stored. :func:`column` makes an Arrow array of a b
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -54,6 +55,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Convert: TypeAlias = Callable[[Any], Any]
 
 _LARGEST_DECIMAL: Final = 38
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Wrong(ValueError):
@@ -95,9 +97,14 @@ def moment_of(micros: int) -> datetime:
         raise Wrong("it is outside the years 1 to 9999") from None
 
 
-def json_text(value: Any) -> str:
-    """Return a value as JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def json_text(value: Any, other: Convert | None = None) -> str:
+    """Return a value as JSON without spaces.
+
+    :param other: returns a value of JSON for what is none.
+    """
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=other)
+    # JSON has an escape for half of a surrogate pair, but a column of texts, which are UTF-8, cannot hold it.
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def json_value(text: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -33,6 +32,7 @@ from spark_adapter.columns.shape import (
     array_of,
     date_of,
     decimal_type,
+    json_text,
     json_value,
     leaf,
     map_with_keys,
@@ -213,7 +213,7 @@ def _column(name: str, kind: str) -> Shape:
 
 def _source_text(source: Mapping[str, Any]) -> str:
     # A number that is too large for a float, which is a Decimal, becomes a text.
-    return json.dumps(source, separators=(",", ":"), ensure_ascii=False, default=str)
+    return json_text(source, str)
 
 
 def _source_of(text: str) -> dict[str, Any]:

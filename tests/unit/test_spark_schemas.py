@@ -260,6 +260,19 @@ def test_times_that_json_cannot_have_are_named(form: str, value: pa.Scalar) -> N
         Encode(SchemaPlan(schema.info), "thing")(rows)
 
 
+def test_half_of_a_surrogate_pair_stays_an_escape_in_json_as_text() -> None:
+    schema = JsonSchema("thing", {"type": "object", "properties": {"any": {}}})
+    plan = SchemaPlan(schema.info)
+    event = b'{"any":{"\\uD800":["\\uDFFF","\\uD83D\\uDE00"]}}'
+    column = Decode(plan, "event", False)(pa.array([event], pa.binary()))
+    assert column.to_pylist() == [{"any": '{"\\ud800":["\\udfff","\U0001f600"]}'}]
+    assert Encode(plan, "thing")(column).to_pylist() == [event]
+    change = b'{"op":"c","after":{"id":1},"source":{"file":"\\ud800"}}'
+    decode = Decode(ChangePlan(DebeziumSerializer({"id": "int64"}), ()), "event", False)
+    [found] = decode(pa.array([change], pa.binary())).to_pylist()
+    assert found["source"] == '{"file":"\\ud800"}'
+
+
 # --- Protobuf -------------------------------------------------------------------------------------
 
 
