@@ -64,6 +64,8 @@ def appends(scope: str) -> Steps:
     yield [c.SetupAppend(5, W, name, "")]
     yield [c.SealSegment(1, name, "")]
     yield [block(21, b"sealed")]
+    # The real one forgets a writer after it has sent the refusal; until then it refuses in the same way.
+    yield [c.GetStreamSegmentInfo(1, name, "")]
     yield [block(22, b"sealed")]
     yield [c.SetupAppend(5, W, name, "")]
     yield [c.AppendBlock(W, b"da"), c.KeepAlive()]
