@@ -321,7 +321,7 @@ class StreamWatermarks:
 class _Watching(GroupStateFormat):
     """Records, while updates are applied, what the last fetched state may no longer contain.
 
-    :ivar joined: the number of times that readers of a name have joined.
+    :ivar joined: the number of times that readers of a name have joined, as far as that is known.
     :ivar watched: for each checkpoint that callers wait for, what is recorded for each of them: its
         positions, by name, once it is complete. It may be completed, and cleared by a later one, in updates
         that arrive together.
@@ -334,12 +334,29 @@ class _Watching(GroupStateFormat):
         self.watched: dict[str, list[dict[str, Mapping[str, int]]]] = {}
         self.moved: dict[str, datetime] = {}
         self.begun: dict[str, datetime] = {}
+        self._last: GroupState | None = None
+
+    def create(self, initial: GroupInit, revision: object) -> GroupState:
+        """See :class:`GroupStateFormat`.
+
+        Usually this is the state that is known already, in one record. But records before it may have been
+        deleted before they were read. A reader writes nothing that this client does not know: if the state
+        has something else of one of its name, that is another one.
+        """
+        before, after = self._last, super().create(initial, revision)
+        if before is not None:
+            again = before.config.generation != after.config.generation
+            self.joined.update(
+                name for name, owned in after.assigned.items() if again or owned != before.assigned.get(name)
+            )
+        self._last = after
+        return after
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`."""
         if isinstance(update, AddReader):
             self.joined[update.reader] += 1
-        after = super().apply(state, update, revision)
+        self._last = after = super().apply(state, update, revision)
         for name, watchers in self.watched.items():
             positions = after.checkpoints.completed(name)
             if positions is not None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count, islice
@@ -62,7 +62,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import group_algorithm
 from pravega_wire.protocol.events import frame_event
-from pravega_wire.protocol.group_algorithm import Change
+from pravega_wire.protocol.group_algorithm import Change, Compact
 from pravega_wire.protocol.group_state import (
     AddReader,
     GroupState,
@@ -73,7 +73,7 @@ from pravega_wire.protocol.group_state import (
 )
 from pravega_wire.protocol.state_records import UpdateRecord
 from pravega_wire.serializers import JsonSerializer
-from pravega_wire.stream import reader_group
+from pravega_wire.stream import group_link, reader_group
 from pravega_wire.stream.byte_stream import ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink, initial_state, release
@@ -332,6 +332,49 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
             await client.create_reader_group("later", newest_cuts)
             async with client.reader_group("later") as later:
                 assert later.config.starts == newest_cuts
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["declared dead", "reset"])
+async def test_a_reader_that_slept_through_compactions_does_not_take_another_for_itself(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch, reset: bool
+) -> None:
+    """Nothing that it can still read says that another one of its name has joined."""
+    monkeypatch.setattr(group_link, "_COMPACT_BYTES", 0)
+
+    def compactions() -> Generator[Compact, None, None]:
+        for _ in range(3):
+            yield Compact()
+
+    async with open_client(config) as client, open_client(config) as other:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 100)
+        async with (
+            group_of(client, "s", group_refresh_interval=0.001) as group,
+            other.reader_group("g") as theirs,
+        ):
+            async with group.reader("a") as sleeper:
+                await take(sleeper, 3)
+                if reset:
+                    await theirs.reset()
+                else:
+                    await theirs.reader_offline("a")
+                async with theirs.reader("a") as heir, trio.open_nursery() as nursery:
+                    made: list[Checkpoint] = []
+
+                    async def checkpoint() -> None:
+                        made.append(await theirs.checkpoint("half"))
+
+                    await take(heir, 50)
+                    nursery.start_soon(checkpoint)
+                    while not made:
+                        await heir.read_event(0.1)
+                    await link_of(theirs).run(compactions())
+                    with pytest.raises(ReinitializationRequiredError):
+                        await take(sleeper, 97)
+                    await sleeper.aclose()
+                    await heir.read_event(0)
+                    await theirs.refresh()
+                    assert theirs.online_readers == {"a"}
 
 
 async def test_a_reset_begins_at_a_checkpoint_that_is_completed_meanwhile(
