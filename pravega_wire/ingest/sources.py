@@ -8,7 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, IngestError, InvalidArgumentError
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    CorruptedStateError,
+    IngestedSourceChangedError,
+    IngestError,
+    InvalidArgumentError,
+)
 from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Part, Progress
 from pravega_wire.ingest.samples import Parse, Sample, SampleReader, samples_of
 from pravega_wire.ingest.state import UNKNOWN_LENGTH, IngestRecord, Kind
@@ -62,6 +68,7 @@ class SequenceSource:
 
     def read_from(self, position: int) -> Iterator[Sample]:
         """See :class:`Source`."""
+        _require(position, len(self.samples), "the sequence of samples")
         return islice(self.samples, position, None)
 
 
@@ -84,7 +91,23 @@ class FileSource:
 
     def read_from(self, position: int) -> Iterator[Sample]:
         """See :class:`Source`."""
-        return islice(samples_of(self.parse(self.path), f"file {self.path}"), position, None)
+        title = f"file {self.path}"
+        samples = iter(samples_of(self.parse(self.path), title))
+        _require(position, sum(1 for _ in islice(samples, position)), title)
+        return samples
+
+
+def _require(position: int, count: int, title: str) -> None:
+    """Check that a source still has the samples that were ingested.
+
+    Otherwise it is another one, such as a new log file: as many of its samples would be left out silently.
+    """
+    if count < position:
+        raise IngestedSourceChangedError(
+            f"{title} has {count} samples, but {position} of them were ingested: it was truncated or "
+            "replaced. Restore it, or ingest the new one with a sync stream of its own",
+            item=title,
+        )
 
 
 # --- how long a transaction is ---------------------------------------------------------------------
@@ -323,6 +346,8 @@ class SourceIngester:
         :raises InvalidArgumentError: the source cannot be read from a position, or the sync stream belongs to
             another ingestion.
         :raises FencedError: another ingester is using this sync stream.
+        :raises IngestedSourceChangedError: a :class:`FileSource` or :class:`SequenceSource` has fewer samples
+            than were ingested.
         :raises IngestedStreamGoneError: the data stream was deleted after samples were ingested.
         :raises StreamSealedError: the data stream is sealed.
         :raises TransactionOutcomeUnknownError: the server has no record of the last transaction.

@@ -656,6 +656,8 @@ async def test_source_that_grows(config: PravegaConfig) -> None:
         wrong = SourceIngester(client, "data", "sync", method=LengthBefore(lambda position: -1))
         with pytest.raises(IngestError, match="position 90 is -1"):
             await wrong.run(SequenceSource(rows(95)))
+        with pytest.raises(IngestedSourceChangedError, match="89 samples, but 90 of them were ingested"):
+            await ends.run(SequenceSource(rows(89)))
 
 
 async def test_transaction_without_end_record_that_somebody_committed(config: PravegaConfig) -> None:

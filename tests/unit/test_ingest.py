@@ -521,6 +521,20 @@ async def test_what_returns_no_samples_is_named(tmp_path: Path, key: Any) -> Non
             await SampleReader(begin, title="the source", default_key="k").more()
 
 
+async def test_a_source_with_fewer_samples_than_were_ingested(tmp_path: Path) -> None:
+    """A log file that was replaced: its first samples would never be ingested."""
+    path = tmp_path / "log"
+    path.write_text("a\nb\n")
+    for source, name in (
+        (FileSource(path, lines), f"file {path}"),
+        (SequenceSource([(None, b"a"), (None, b"b")]), "the sequence"),
+    ):
+        part = _SourcePart(_Feed(source, "s/t"), 3, FixedCount(1))
+        with pytest.raises(IngestedSourceChangedError, match=f"^{name}.* has 2 samples, but 3 .* ingested"):
+            await part.begin()
+        assert await _SourcePart(_Feed(source, "s/t"), 2, FixedCount(1)).begin() is None
+
+
 @pytest.mark.parametrize("length", ["x", None, 1.5, True])
 async def test_a_length_that_is_no_number(length: Any) -> None:
     source = SequenceSource([(None, b"x")])
@@ -911,7 +925,7 @@ def test_sources_read_from_a_position(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a\nb\nc\n")
     samples = [(None, b"a"), (None, b"b"), (None, b"c")]
     for source in (FileSource(tmp_path / "log", lines), SequenceSource(samples)):
-        assert [list(source.read_from(position)) for position in (0, 2, 5)] == [samples, samples[2:], []]
+        assert [list(source.read_from(position)) for position in (0, 2, 3)] == [samples, samples[2:], []]
 
 
 @pytest.mark.parametrize(
