@@ -422,7 +422,13 @@ class Encode:
                 events.append(opened.encode(value) if is_valid else None)
             except EncodeError as error:
                 self._failed(position, error)
-        return pa.array(events, pa.binary())
+        made = pa.array(events, pa.binary())
+        if isinstance(made, pa.ChunkedArray):
+            raise EncodeError(
+                f"{_place(self.name, self.plan)}: the events of a batch have more than 2 GiB: lower "
+                "spark.sql.execution.arrow.maxRecordsPerBatch"
+            )
+        return made
 
     def _failed(self, position: int, error: EncodeError) -> None:
         raise EncodeError(

@@ -60,7 +60,8 @@ Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
 ValueFormat: TypeAlias = Literal["binary", "string", "json"]
 
 EVENT, KEY, TIME = "event", "routing_key", "event_time_ms"
-"""The columns that :meth:`Columns.project` returns: binary or string; string; milliseconds as long."""
+"""The columns that :meth:`Columns.project` returns: binary, large binary or string; string;
+milliseconds as long."""
 
 ONLY_EXACTLY_ONCE = (
     "ledger_stream",
@@ -399,7 +400,8 @@ class Columns:
     def project(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return batches with the columns of events.
 
-        They are ``event``, and ``routing_key`` and ``event_time_ms`` if they are used.
+        They are ``event`` (binary, large binary or string), and ``routing_key`` and ``event_time_ms`` if they
+        are used.
 
         Empty batches are left out.
         """
@@ -422,11 +424,15 @@ class Columns:
         if self.value_format != "json":
             return batch.column(self.event)
         if self.event is None:
-            return pa.array(rows_to_json(batch, before), pa.binary())
+            return pa.array(rows_to_json(batch, before), _EVENTS_OF_ROWS)
         try:
-            return pa.array(column_to_json(batch.column(self.event), before), pa.binary())
+            return pa.array(column_to_json(batch.column(self.event), before), _EVENTS_OF_ROWS)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"column {self.event!r}: {error}") from error
+
+
+# The JSON of a batch may be longer than the 2 GiB that each of its columns, and a binary array, can have.
+_EVENTS_OF_ROWS = pa.large_binary()
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:

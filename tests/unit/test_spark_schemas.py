@@ -260,6 +260,17 @@ def test_times_that_json_cannot_have_are_named(form: str, value: pa.Scalar) -> N
         Encode(SchemaPlan(schema.info), "thing")(rows)
 
 
+def test_events_that_are_too_long_together_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 2 GiB, Arrow makes an array in chunks, which Spark does not take."""
+    encode = Encode(SchemaPlan(JsonSchema("thing", {"type": "string"}).info), "v")
+    rows = pa.array(["a", "b"])
+    assert encode(rows).to_pylist() == [b'"a"', b'"b"']
+    array = pa.array
+    monkeypatch.setattr(pa, "array", lambda *args: pa.chunked_array([array(*args)]))
+    with pytest.raises(EncodeError, match=r"column v, schema thing: .* 2 GiB: lower spark\.sql"):
+        encode(rows)
+
+
 def test_half_of_a_surrogate_pair_stays_an_escape_in_json_as_text() -> None:
     schema = JsonSchema("thing", {"type": "object", "properties": {"any": {}}})
     plan = SchemaPlan(schema.info)

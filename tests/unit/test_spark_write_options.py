@@ -261,6 +261,14 @@ def test_columns_of_a_batch() -> None:
     assert found.to_pydict() == {"event": ["a", "b"], "routing_key": ["x", None], "event_time_ms": [-1, 1]}
 
 
+@pytest.mark.parametrize("event", [None, "e"])
+def test_the_json_of_a_batch_may_be_longer_than_a_binary_array(event: str | None) -> None:
+    batch = pa.RecordBatch.from_pydict({"e": ["a", "b"]})
+    (found,) = Columns(event, "json").project([batch])
+    assert found.schema == pa.schema([("event", pa.large_binary())])
+    assert found["event"].to_pylist() == [b'"a"', b'"b"'] if event else [b'{"e":"a"}', b'{"e":"b"}']
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none()))
 @example([-(2**63), 2**63 - 1, -1000, -1001, -999])
 def test_event_times_are_rounded_down(times: list[int | None]) -> None:
