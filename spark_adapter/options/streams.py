@@ -153,9 +153,9 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
             raise InvalidArgumentError("option 'stream_pattern' needs the option 'scope'")
         try:
             re.compile(pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise InvalidArgumentError(
-                f"option 'stream_pattern': {pattern!r} is not a regular expression: {error}"
+                f"option 'stream_pattern': {pattern!r:.200} is not a regular expression: {error}"
             ) from None
         return StreamChoice(scope=scope, pattern=pattern)
     texts = [given["stream"]] if used == ["stream"] else given["streams"].split(",")

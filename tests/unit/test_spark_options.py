@@ -278,6 +278,8 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"streams": "a/c,a/d,a/c"}, "a stream is named twice"),
         ({"stream_pattern": "c"}, "needs the option 'scope'"),
         ({"scope": "a", "stream_pattern": "(c"}, "not a regular expression"),
+        ({"scope": "a", "stream_pattern": "c{4294967295}"}, "not a regular expression: the repetition"),
+        ({"scope": "a", "stream_pattern": "(" * 9999 + ")" * 9999}, "not a regular expression"),
         ({"scope": "a", "stream_pattern": "b", "end_stream_cut": CUT}, "list the streams in 'streams'"),
         ({"stream": "a/c", "start_stream_cut": CUT}, "a place in stream a/b, which is not .*a/c"),
         (
