@@ -327,14 +327,15 @@ class _Watching(GroupStateFormat):
         that arrive together.
     :ivar moved: for each online reader, when its newest record was read.
     :ivar begun: for each incomplete checkpoint, when its beginning was read.
+    :ivar last: the newest state.
     """
 
     def __init__(self) -> None:
+        self.last: GroupState | None = None
         self.joined: Counter[str] = Counter()
         self.watched: dict[str, list[dict[str, Mapping[str, int]]]] = {}
         self.moved: dict[str, datetime] = {}
         self.begun: dict[str, datetime] = {}
-        self._last: GroupState | None = None
 
     def create(self, initial: GroupInit, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`.
@@ -343,26 +344,30 @@ class _Watching(GroupStateFormat):
         deleted before they were read. A reader writes nothing that this client does not know: if the state
         has something else of one of its name, that is another one.
         """
-        before, after = self._last, super().create(initial, revision)
+        before, after = self.last, super().create(initial, revision)
         if before is not None:
             again = before.config.generation != after.config.generation
             self.joined.update(
                 name for name, owned in after.assigned.items() if again or owned != before.assigned.get(name)
             )
-        self._last = after
-        return after
+        return self._record(after)
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`."""
         if isinstance(update, AddReader):
             self.joined[update.reader] += 1
-        self._last = after = super().apply(state, update, revision)
+        after = self._record(super().apply(state, update, revision))
+        self._note(update, after)
+        return after
+
+    def _record(self, after: GroupState) -> GroupState:
+        """Record the newest state, and the checkpoints that are complete in it."""
+        self.last = after
         for name, watchers in self.watched.items():
             positions = after.checkpoints.completed(name)
             if positions is not None:
                 for found in watchers:
                     found.setdefault(name, positions)
-        self._note(update, after)
         return after
 
     def _note(self, update: GroupUpdate, after: GroupState) -> None:

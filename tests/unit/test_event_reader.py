@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,10 @@ from pravega_wire.protocol import group_algorithm
 from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import (
+    AcquireSegment,
+    AddReader,
+    CheckpointReader,
+    CreateCheckpoint,
     GroupState,
     GroupUpdate,
     ReaderGroupStateInit,
@@ -356,6 +360,17 @@ async def test_a_segment_that_is_lost_and_regained_in_one_round(monkeypatch: pyt
         assert isinstance(event, Event)
         assert event.offset == 2 * len(EVENT)
         assert reader.position.offsets == {SEGMENT: 3 * len(EVENT)}
+
+
+def test_a_checkpoint_that_was_completed_in_records_that_are_gone() -> None:
+    """Its caller finds it in the state that the records were compacted to."""
+    shared = Synchronizer({SEGMENT: 0}, {})
+    shared.apply([AddReader("one"), AcquireSegment("one", SEGMENT), CreateCheckpoint("done")])
+    found: dict[str, Mapping[str, int]] = {}
+    shared.watching.watched["done"] = [found]
+    after = shared.state.apply(CheckpointReader("done", "one", {SEGMENT: 13}))
+    assert shared.watching.create(after.compacted(), None) == after
+    assert found == {"done": {SEGMENT: 13}}
 
 
 def test_a_reader_refuses_what_is_no_serializer() -> None:
