@@ -626,7 +626,7 @@ class GroupLink:
             )
 
     async def _compact(self) -> None:
-        with self._waiters.waiting():
+        with self._using():
             if await self._synchronizer.bytes_since_compaction() > _COMPACT_BYTES:
                 await self._synchronizer.compact(lambda state: state.compacted())
 

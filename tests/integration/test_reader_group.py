@@ -1946,6 +1946,9 @@ async def test_a_group_that_is_deleted_meanwhile(config: PravegaConfig) -> None:
                 await group.refresh()
             with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
                 await group.checkpoint()
+            # A reader may find out while it compacts the state.
+            with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
+                await link_of(group).run(each for each in [Compact()])
 
 
 async def test_a_reader_whose_name_another_has_now(config: PravegaConfig) -> None:
