@@ -652,7 +652,7 @@ def decode_record(data: bytes) -> Record:
                 f"{FORMAT_VERSION}: use another version of spark_adapter"
             )
         return _load(body)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptedStateError(
             f"the ledger has an event that is not a ledger record: {data[:80]!r} "
             f"({type(error).__name__}: {error})"

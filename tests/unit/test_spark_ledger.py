@@ -1236,6 +1236,11 @@ def test_records_round_trip(record: Record) -> None:
 
 
 @example(b"[" * 100_000)
+@example(
+    encode_record(Done(query="q", stream="s/t", batch=4, txn=UUID(int=1), session=UUID(int=2))).replace(
+        b'"batch":4', b'"batch":1e999'
+    )
+)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_garbage_is_named(data: bytes) -> None:
     with pytest.raises(CorruptedStateError):
