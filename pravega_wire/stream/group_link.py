@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import trio
 
@@ -63,6 +63,7 @@ from pravega_wire.stream.revisioned import RevisionedStream, only_segment
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.user_functions import in_place
 from pravega_wire.stream.watermarks import MARKS, mark_stream
+from pravega_wire.support.environment import environment
 from pravega_wire.values.groups import (
     OnlineReader,
     OnlineReaders,
@@ -318,6 +319,18 @@ class StreamWatermarks:
 # --- the link -------------------------------------------------------------------------------------
 
 
+class _Moment(NamedTuple):
+    """A time as the clock shows it, and one by which moments are ordered: the clock may be put back."""
+
+    monotonic: float
+    utc: datetime
+
+    @classmethod
+    def now(cls) -> _Moment:
+        now = environment()
+        return cls(now.monotonic(), datetime.fromtimestamp(now.wall(), UTC))
+
+
 class _Watching(GroupStateFormat):
     """Records, while updates are applied, what the last fetched state may no longer contain.
 
@@ -334,8 +347,8 @@ class _Watching(GroupStateFormat):
         self.last: GroupState | None = None
         self.joined: Counter[str] = Counter()
         self.watched: dict[str, list[dict[str, Mapping[str, int]]]] = {}
-        self.moved: dict[str, datetime] = {}
-        self.begun: dict[str, datetime] = {}
+        self.moved: dict[str, _Moment] = {}
+        self.begun: dict[str, _Moment] = {}
 
     def create(self, initial: GroupInit, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`.
@@ -374,7 +387,7 @@ class _Watching(GroupStateFormat):
         """Record when readers moved and checkpoints began."""
         match update:
             case CreateCheckpoint(checkpoint):
-                self.begun.setdefault(checkpoint, datetime.now(UTC))
+                self.begun.setdefault(checkpoint, _Moment.now())
             case (
                 AddReader(reader=reader)
                 | ReleaseSegment(reader=reader)
@@ -385,7 +398,7 @@ class _Watching(GroupStateFormat):
             ):
                 # The lag of a reader may be written after the reader has left.
                 if reader in after.assigned:
-                    self.moved[reader] = datetime.now(UTC)
+                    self.moved[reader] = _Moment.now()
             case RemoveReader(reader=reader):
                 self.moved.pop(reader, None)
             case ReaderGroupStateInit():
@@ -416,7 +429,6 @@ class GroupLink:
 
     The links of a client to one group share the state: what one of them fetches, all of them know.
 
-    :ivar watched_since: when this link was opened, in UTC.
     :raises ReaderGroupNotFoundError: (from :meth:`open`) the group does not exist.
     """
 
@@ -431,7 +443,7 @@ class GroupLink:
         )
         shared.links += 1
         # What was fetched by then may have been written at any time.
-        self.watched_since = datetime.now(UTC)
+        self._opened = _Moment.now()
         self._created_again: set[ScopedStream] = set()
         self._watermarks: dict[ScopedStream, StreamWatermarks] = {}
         self._watermarks_of = 0
@@ -461,12 +473,17 @@ class GroupLink:
         link = cls(core, group, shared)
         try:
             await link.fetch()
-            link.watched_since = datetime.now(UTC)
+            link._opened = _Moment.now()
         except BaseException:
             with trio.CancelScope(shield=True):
                 await link.aclose()
             raise
         return link
+
+    @property
+    def watched_since(self) -> datetime:
+        """When this link was opened, in UTC."""
+        return self._opened.utc
 
     @property
     def state(self) -> GroupState:
@@ -526,9 +543,9 @@ class GroupLink:
         """The number of times that readers of this name have joined, as seen by this client."""
         return self._watching.joined[reader]
 
-    def _seen(self, when: datetime | None) -> datetime | None:
+    def _seen(self, when: _Moment | None) -> datetime | None:
         """When something was seen, unless that was before this link was opened."""
-        return when if when is not None and when >= self.watched_since else None
+        return when.utc if when is not None and when.monotonic >= self._opened.monotonic else None
 
     def online_readers(self) -> OnlineReaders:
         """The readers in the last fetched state, with what was seen of them since this link was opened."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count, islice
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -79,6 +79,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink, initial_state, release
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.support.environment import ENVIRONMENT, Environment
 from pravega_wire.testing import FaultProxy
 from pravega_wire.values.naming import segment_name
 from tests.cancelling import cancelled_at
@@ -614,6 +615,26 @@ async def test_outstanding_checkpoints(config: PravegaConfig) -> None:
             for name in ("", "x_SILENT_", 5):
                 with pytest.raises(InvalidArgumentError, match="not a valid checkpoint name"):
                     await group.checkpoint(name)  # type: ignore[arg-type]
+
+
+async def test_readers_move_also_after_the_clock_was_put_back(config: PravegaConfig) -> None:
+    """Otherwise a program that goes by it takes all of them for dead."""
+    late = 0.0
+    token = ENVIRONMENT.set(Environment(wall=lambda: time() - late))
+    try:
+        async with open_client(config) as client:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 10)
+            async with group_of(client, "s") as group, client.reader_group("g") as watching:
+                late = 3600.0
+                async with group.reader("a") as reader:
+                    await take(reader, 5)
+                    await watching.refresh()
+                    a = watching.online_readers["a"]
+                    assert a.last_moved is not None
+                    assert a.last_moved < a.watched_since
+    finally:
+        ENVIRONMENT.reset(token)
 
 
 async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig) -> None:

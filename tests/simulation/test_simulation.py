@@ -120,6 +120,7 @@ def test_the_client_takes_time_chance_and_ids_from_its_environment() -> None:
     """What it takes from elsewhere, no simulation controls."""
     others = re.compile(
         r"\bperf_counter\b|\buuid[14]\b|\burandom\b|\btoken_bytes\b|\btime\.(time|monotonic)(_ns)?\b"
+        r"|[=,] datetime\.now\("
         r"|\brandom\.(random|choice|randrange|randint|shuffle|uniform)\("
         r"|from (time|random|secrets) import (?!Random\b)"
     )
