@@ -96,12 +96,19 @@ def _strings(keys: Iterable[str | None]) -> Any:
 def one_array(events: Any) -> Any:
     """The events as one binary array without chunks.
 
-    :raises InvalidArgumentError: the array has nulls, or contains neither bytes nor text.
+    :raises InvalidArgumentError: the array has nulls, contains neither bytes nor text, or has too many for
+        its type.
     """
     import pyarrow as pa
 
     if isinstance(events, pa.ChunkedArray):
-        events = events.combine_chunks()
+        try:
+            events = events.combine_chunks()
+        except pa.ArrowInvalid as error:
+            raise InvalidArgumentError(
+                f"the chunks of the array of events have {events.nbytes} bytes, which do not fit into one "
+                f"array of {events.type}: write them one by one, or cast the array to pa.large_binary()"
+            ) from error
     if events.null_count:
         raise InvalidArgumentError(f"{events.null_count} of the events are null: remove or replace them")
     if not any(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from mmap import mmap
 from struct import pack, unpack_from
 from threading import get_ident
 from types import SimpleNamespace
@@ -59,6 +60,15 @@ def test_events_are_framed_whatever_the_array(
         expected
     )
     assert sum(map(len, found)) == len(expected)
+
+
+def test_chunks_with_more_bytes_than_an_array_are_an_error() -> None:
+    memory = mmap(-1, 1 << 30)  # which is never touched
+    chunk = pa.Array.from_buffers(
+        pa.binary(), 1, [None, pa.py_buffer(pack("=ii", 0, len(memory))), pa.py_buffer(memory)]
+    )
+    with pytest.raises(InvalidArgumentError, match=r"do not fit into one array of binary: write them one by"):
+        one_array(pa.chunked_array([chunk] * 2))
 
 
 @given(
