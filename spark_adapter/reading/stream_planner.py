@@ -73,11 +73,13 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
     :raises DataLossError: data between the bounds was truncated, and the options do not allow that.
     :raises InvalidStreamCutError: a cut does not match its stream, the start is after the end, or a place is
         in a stream that a pattern has not found.
-    :raises InvalidArgumentError: a bound is a time, and a stream has no watermarks.
+    :raises InvalidArgumentError: a bound is a time, and a stream has no watermarks; or the end is an earlier
+        time than the start.
     """
 
     def ranges(stream: ScopedStream, max_range_bytes: int | None) -> list[SegmentRange]:
         start, end = options.start.of(stream), options.end.of(stream)
+        _require_order(options, stream)
         try:
             return client.segment_ranges(
                 stream,
@@ -109,6 +111,19 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
         min_partitions=options.min_partitions,
         limit=options.limit,
     )
+
+
+def _require_order(options: ReadOptions, stream: ScopedStream) -> None:
+    """Check that a read does not end at an earlier time than it starts.
+
+    Where its watermarks are few, the stream's places for these times may be in order all the same.
+    """
+    start, end = options.start.of(stream), options.end.of(stream)
+    if isinstance(start, int) and isinstance(end, int) and end < start:
+        raise InvalidArgumentError(
+            f"option {options.end.option!r}: the time {end} is before that of option "
+            f"{options.start.option!r}, {start}, so there is nothing of stream {stream} to read"
+        )
 
 
 # --- micro-batches --------------------------------------------------------------------------------
@@ -185,7 +200,8 @@ class StreamPlanner:
         """Return the offset at which a new query starts; it is the same for each call in one run.
 
         :raises StreamNotFoundError: a stream does not exist.
-        :raises InvalidArgumentError: the start or the end is a time, and a stream has no watermarks.
+        :raises InvalidArgumentError: the start or the end is a time, and a stream has no watermarks; or the
+            end is an earlier time than the start.
         :raises InvalidStreamCutError: a stream's end is before its start, or a place is in a stream that a
             pattern has not found.
         """
@@ -197,6 +213,7 @@ class StreamPlanner:
             streams = [each for each in found if self._in_target(each)]
 
             def start(stream: ScopedStream) -> StreamCut:
+                _require_order(self.options, stream)
                 return self._start_of(client, stream)
 
             # A name may be mistyped; a stream that a pattern has found existed.

@@ -448,6 +448,25 @@ def test_a_place_in_a_stream_that_a_pattern_does_not_find_is_refused() -> None:
     assert bounds(restarted.ranges(begun, restarted.latest(begun, Limit()))) == [("c", 100, 120)]
 
 
+@pytest.mark.parametrize("name", ["stream", "stream_pattern"])
+def test_an_end_at_an_earlier_time_than_the_start_is_refused(name: str) -> None:
+    streams = Streams(b=(0, 100))
+    streams.marks["b"] = [(10, 20), (50, 80)]  # not enough to tell where the time 90 is
+    given = {"scope": "a", name: "b", "starting_timestamp": 90}
+    message = (
+        "'ending_timestamp': the time 40 is before that of option 'starting_timestamp', 90, .* stream a/b"
+    )
+    with pytest.raises(InvalidArgumentError, match=message):
+        batch_ranges(cast("PravegaClient", streams), options("read", **given, ending_timestamp=40))
+    with pytest.raises(InvalidArgumentError, match=message):
+        planner_of(streams, **given, ending_timestamp=40).initial()
+    # A query that has begun may get any end: it reads nothing more.
+    planner = planner_of(streams, **given)
+    begun = planner.latest(planner.initial(), Limit())
+    ended = planner_of(streams, **given, ending_timestamp=40)
+    assert ended.ranges(begun, ended.latest(begun, Limit())) == []
+
+
 def test_a_query_ends_at_a_time_once_a_watermark_has_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda pause: None))
