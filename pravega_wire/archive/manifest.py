@@ -308,7 +308,9 @@ def file_of(value: dict[str, Any]) -> ArchivedFile:
     """
     found = ArchivedFile(**value)
     name = found.name
-    if not isinstance(name, str) or Path(name).name != name or name in ("", "..") or "\0" in name:
+    # What is not printable, such as half of a surrogate pair, may not be a name for the system either.
+    is_name = isinstance(name, str) and Path(name).name == name and name not in ("", "..")
+    if not is_name or not name.isprintable():
         raise ValueError(f"{name!r:.60} is not the name of a file")
     for each in ("start_offset", "end_offset", "events", "payload_bytes", "file_bytes"):
         _number(f"{each} of {name}", getattr(found, each))

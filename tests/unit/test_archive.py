@@ -180,12 +180,24 @@ async def test_the_work_of_tasks_is_removed_and_nothing_else(tmp_path: Path) -> 
     assert not work.exists()
 
 
-@pytest.mark.parametrize("change", ["events", "end_offset", "payload_bytes", "name", "sha256", "file_bytes"])
-async def test_a_manifest_that_does_not_fit_its_files(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("events", 7),
+        ("end_offset", 7),
+        ("payload_bytes", 7),
+        ("name", "../x"),
+        ("name", "x\0"),
+        ("name", "\ud800"),
+        ("sha256", "00"),
+        ("file_bytes", 7),
+    ],
+)
+async def test_a_manifest_that_does_not_fit_its_files(tmp_path: Path, change: str, value: object) -> None:
     manifest = archive(tmp_path)
     values = json.loads(manifest.to_json())
     file = values["segments"][0]["files"][1]
-    file[change] = {"name": "../x", "sha256": "00"}.get(change, 7)
+    file[change] = value
     (tmp_path / "manifest.json").write_text(json.dumps(values))
     with pytest.raises(ArchiveDamagedError):
         await verify_archive(tmp_path)
