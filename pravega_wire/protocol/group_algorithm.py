@@ -555,10 +555,6 @@ class GroupMember:
         self._take(state)
         return state
 
-    def _announce(self, update: GroupUpdate) -> Generator[Action, Any, GroupState]:
-        yield Announce([update])
-        return (yield from self._fetch())
-
     def _compact_sometimes(self) -> Steps:
         if self._random.random() < _COMPACTION_PROBABILITY:
             yield Compact()
@@ -668,7 +664,8 @@ class GroupMember:
             and state.checkpoints.last
         ):
             yield Publish(cuts_of(state.checkpoints.last), state.config)
-            state = yield from self._announce(UpdateCheckpointPublished(True))
+            yield Announce([UpdateCheckpointPublished(True)])
+            state = yield from self._fetch()
         return state
 
     def _report(self, state: GroupState, segment: str) -> Generator[Action, Any, GroupState]:

@@ -103,6 +103,8 @@ def json_text(value: Any, other: Convert | None = None) -> str:
     :param other: returns a value of JSON for what is none.
     """
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=other)
+    if text.isascii():
+        return text
     # JSON has an escape for half of a surrogate pair, but a column of texts, which are UTF-8, cannot hold it.
     return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
