@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from operator import itemgetter
 from random import Random
 from typing import ClassVar
+from unittest.mock import patch
 
 import trio
 
@@ -22,6 +23,8 @@ from pravega_wire.errors import (
     ReaderGroupError,
     ReinitializationRequiredError,
 )
+from pravega_wire.protocol import group_algorithm
+from pravega_wire.stream import group_link
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.reader_group import ReaderGroup
@@ -35,7 +38,7 @@ from tests.simulation.events import Archive, History, Placed, by_key, limited_to
 from tests.simulation.machine import Failure
 from tests.simulation.world import SCOPE, Process, Workload, World
 
-STREAMS, GROUP = ("events", "others"), "group"
+STREAMS, GROUP = ("events", "others", "more"), "group"
 _PATIENCE = 900.0
 """Simulated seconds in which a group must have read everything once all is well."""
 _END = 3600.0
@@ -142,10 +145,21 @@ class Groups(Workload):
         self.names: list[str] = []
         # What readers were given that may not have been in the group any more.
         self.doubtful: set[bytes] = set()
+        # Whether resets also change which streams the group reads; and until when no policy may delete data,
+        # as what a reset is about to begin at may be released before it is announced.
+        others = Random(f"{world.settings.seed} {world.settings.workload} streams")
+        self.regroups = others.random() < 0.12
+        self.kept = 0.0
+        if self.regroups:
+            self.streams, self.resetting, self.truncates = STREAMS, True, False
+            self.histories = {each: History() for each in self.streams}
+            self.retention = others.choice([*RetentionType])
+        # Whether the state is compacted all the time.
+        self.compacts = others.random() < 0.12
         # Whether some writers report the times of their events, and after which time the controller
         # forgets one that does not.
         self.clock = Random(f"{world.settings.seed} {world.settings.workload} event time")
-        self.timed = self.clock.random() < 0.12
+        self.timed = self.clock.random() < 0.12 and not self.regroups
         self.forgets = self.clock.choice((30.0, 300.0)) * max(1.0, world.seconds / 200) * self.timed
         # The times of events, and their streams; but for those of which the controller did not know.
         self.times: dict[bytes, tuple[int, str]] = {}
@@ -173,6 +187,13 @@ class Groups(Workload):
         )
 
     async def work(self) -> None:
+        with ExitStack() as stack:
+            if self.compacts:
+                stack.enter_context(patch.object(group_link, "_COMPACT_BYTES", 300))
+                stack.enter_context(patch.object(group_algorithm, "_COMPACTION_PROBABILITY", 0.7))
+            await self.work_together()
+
+    async def work_together(self) -> None:
         async with trio.open_nursery() as nursery:
             writer, keeper = self.world.process("admin-writer"), self.world.process("admin-keeper")
             keeper.interrupts = writer.interrupts = False
@@ -349,6 +370,8 @@ class Groups(Workload):
             life.told = True
             raise _Leave from None
         except DataLossError as error:
+            if self.regroups and life.generation < self.newest:
+                return  # what it was about to read may be released
             if not self.truncates or not self.archive.used or life.on_truncated == "skip_to_head":
                 raise Failure(f"{life.name} has lost data: {error}") from error
             return
@@ -387,6 +410,11 @@ class Groups(Workload):
             if lower < life.lowers.get(stream, lower):
                 raise Failure(f"the time of {stream} goes from {life.lowers[stream]} back to {lower}")
             life.lowers[stream] = lower
+
+    @property
+    def newest(self) -> int:
+        """The newest generation that the controller knows."""
+        return self.world.cluster.controller.generation_of(SCOPE, GROUP)
 
     # --- what takes care of the group
 
@@ -436,7 +464,7 @@ class Groups(Workload):
             while True:
                 await trio.sleep(10.0)
                 await group.refresh()
-                if group.config.generation == self.world.cluster.controller.generation_of(SCOPE, GROUP):
+                if group.config.generation == self.newest:
                     break
                 if trio.current_time() > began + _PATIENCE:
                     raise Failure("nobody finishes a reset")
@@ -456,7 +484,9 @@ class Groups(Workload):
                 self.generation_of(group)
                 self.checkpoints.append((name, generation, began, trio.current_time(), made))
                 if self.retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
-                    with suppress(ReaderGroupError):  # it is being reset
+                    # It is being reset, and may not hold the data of the streams of before any more.
+                    over = (InvalidStreamCutError,) if self.regroups else ()
+                    with suppress(ReaderGroupError, *over):
                         await group.update_retention_stream_cut(made.cuts)
 
     async def truncate(self, process: Process) -> None:
@@ -480,7 +510,16 @@ class Groups(Workload):
         while not self.world.quiet:
             await trio.sleep(self.world.seconds * 0.05 * self.random.random())
             for stream in self.streams:
-                self.world.cluster.controller.retain(SCOPE, stream)
+                if trio.current_time() >= self.kept and self.is_held(stream):
+                    self.world.cluster.controller.retain(SCOPE, stream)
+
+    def is_held(self, stream: str) -> bool:
+        """Whether the group reads no data of a stream that the controller could delete.
+
+        It does not keep data for a subscriber that has not told a cut.
+        """
+        subscribers = self.world.cluster.controller.stream(SCOPE, stream).subscribers
+        return not self.regroups or subscribers.get(f"{SCOPE}/{GROUP}") != {}
 
     async def change(self, process: Process) -> None:
         """Reset the group now and then, ask where it is, and leave checkpoints behind."""
@@ -509,20 +548,57 @@ class Groups(Workload):
 
     async def reset(self, process: Process, client: PravegaClient, group: ReaderGroup) -> None:
         rng = process.random
+        if self.regroups and rng.random() < 0.5:
+            with self.keeping():
+                await self.begin_at(process, group, await self.choose(process, client))
+            return
         to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
         # What was released stays released, and may be gone.
         anywhere = self.retention is RetentionType.NONE
-        match rng.randrange(5):
-            case 0 if self.checkpoints and anywhere:
-                to = rng.choice(self.checkpoints)[-1]
-            case 1:
-                fewest = 1 if anywhere else len(self.streams)
-                some = rng.sample(self.streams, rng.randint(fewest, len(self.streams)))
-                to = [await client.tail(each) for each in some]
-            case 2:
-                to = (await group.stream_cuts()).values()
-            case 3 if anywhere:
-                to = replace(group.config, starts=dict.fromkeys(group.config.starts))
+        with self.keeping():
+            match rng.randrange(5):
+                case 0 if self.checkpoints and anywhere:
+                    to = rng.choice(self.checkpoints)[-1]
+                case 1:
+                    fewest = 1 if anywhere else len(self.streams)
+                    some = rng.sample(self.streams, rng.randint(fewest, len(self.streams)))
+                    to = [await client.tail(each) for each in some]
+                case 2:
+                    to = (await group.stream_cuts()).values()
+                case 3 if anywhere:
+                    to = replace(group.config, starts=dict.fromkeys(group.config.starts))
+            if to is not None:
+                await self.begin_at(process, group, to)
+                return
+        await self.begin_at(process, group, None)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Let no policy delete data in the meantime; nor afterwards, while others may have to finish it."""
+        self.kept = inf
+        try:
+            yield
+        except BaseException:
+            self.kept = trio.current_time() + _STALE
+            raise
+        self.kept = 0.0
+
+    async def choose(self, process: Process, client: PravegaClient) -> ReaderGroupConfig:
+        """Some of the streams, each from its head or from its tail."""
+        rng = process.random
+        starts: list[str | StreamCut] = []
+        for each in rng.sample(self.streams, rng.randint(1, len(self.streams))):
+            # What is released may be gone.
+            from_head = self.retention is RetentionType.NONE and rng.random() < 0.5
+            starts.append(f"{SCOPE}/{each}" if from_head else await client.tail(each))
+        return ReaderGroupConfig.of(starts, group_refresh_interval=self.every, retention=self.retention)
+
+    async def begin_at(
+        self,
+        process: Process,
+        group: ReaderGroup,
+        to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None,
+    ) -> None:
         before = group.config.generation
         async with limited_to(process, "a reset", self.limit(process)):
             config = await group.reset(to)
@@ -567,7 +643,10 @@ class Groups(Workload):
         for stream, history in self.histories.items():
             placed = await self.placed(client, stream)
             history.check([[event for _, event in each] for _, each in sorted(placed.items())])
-            start = None if starts is None else starts[ScopedStream(SCOPE, stream)]
+            name = ScopedStream(SCOPE, stream)
+            if starts is not None and name not in starts:
+                continue
+            start = None if starts is None else starts[name]
             found += self.archive.between(stream, placed, start, None)
         return found
 
