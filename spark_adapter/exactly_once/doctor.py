@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Final, Literal, TypeAlias
 
 from pravega_wire import PravegaClient, ScopedStream
-from pravega_wire.errors import PravegaError
+from pravega_wire.errors import PravegaError, PravegaTimeoutError, TransportError
 from spark_adapter.exactly_once.ledger import (
     LedgerState,
     Record,
@@ -45,7 +45,13 @@ async def examine(client: PravegaClient, ledger: ScopedStream) -> AsyncIterator[
     try:
         sinks = LedgerState().after(*await _records(client, ledger)).sinks
         for key, sink in sinks.items():
-            verdict, text = await _next_action(client, key, sink)
+            try:
+                verdict, text = await _next_action(client, key, sink)
+            except (TransportError, PravegaTimeoutError):
+                # The others would have to wait as long.
+                raise
+            except PravegaError as error:
+                verdict, text = "problem", error.message
             yield verdict, f"{key}: {text}"
         if not sinks:
             yield "ok", "it has no records"
