@@ -25,9 +25,9 @@ from pravega_wire.protocol.group_state import (
     CheckpointReader,
     ClearCheckpointsBefore,
     CreateCheckpoint,
+    GroupInit,
     GroupState,
     GroupUpdate,
-    ReaderGroupStateInit,
     ReleaseSegment,
     RemoveReader,
     SegmentCompleted,
@@ -62,6 +62,7 @@ __all__ = [
     "cuts_of",
     "end_offsets",
     "remove_reader",
+    "waiting_after",
     "withdraw_checkpoint",
 ]
 
@@ -211,6 +212,34 @@ def completed_cut(offsets: Mapping[str, int]) -> Generator[Action, Any, dict[str
     if not _is_whole(ranges[segment] for segment in found):
         yield from _fill(found, ranges, (yield AskEnd(stream)))
     return found
+
+
+def waiting_after(offsets: Mapping[str, int]) -> Generator[Action, Any, dict[str, frozenset[int]]]:
+    """The segments after a completed cut that wait for fewer segments than they follow, and for which.
+
+    After an uneven merge, a cut may leave out keys for which the next segment cannot be begun yet
+    (:meth:`StreamLayout.check`). The segment that had these keys before was read, but it cannot be in the
+    cut, because other segments of the cut follow it. A group that starts at the cut must not wait for it.
+    """
+    ranges: list[KeyRange] = []
+    for segment in offsets:
+        ranges.append((yield AskRange(segment)))
+    if _is_whole(ranges):
+        return {}
+    followers = list(offsets)
+    unread = set(map(segment_id_of, offsets))
+    predecessors: dict[str, tuple[int, ...]] = {}
+    for segment in followers:
+        for each in (yield AskSuccessors(segment)):
+            if each.segment not in predecessors:
+                predecessors[each.segment] = each.predecessors
+                followers.append(each.segment)
+                unread.add(segment_id_of(each.segment))
+    return {
+        segment: frozenset(unread.intersection(before))
+        for segment, before in predecessors.items()
+        if not unread.issuperset(before)
+    }
 
 
 def _fill(
@@ -603,7 +632,7 @@ class GroupMember:
             state = yield from self._fetch()
         if not state.updating_config:
             return state
-        initial: ReaderGroupStateInit = yield LoadConfig()
+        initial: GroupInit = yield LoadConfig()
 
         def replace_config(current: GroupState) -> Sequence[GroupUpdate] | None:
             return [initial] if initial.config.generation > current.config.generation else None

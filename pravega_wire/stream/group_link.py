@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -35,11 +36,13 @@ from pravega_wire.protocol.group_algorithm import (
     completed_cut,
     cuts_of,
     end_offsets,
+    waiting_after,
 )
 from pravega_wire.protocol.group_state import (
     AcquireSegment,
     AddReader,
     CheckpointReader,
+    CompactReaderGroupState,
     CreateCheckpoint,
     GroupInit,
     GroupState,
@@ -103,7 +106,7 @@ def group_name(name: ScopedStream) -> ScopedStream:
     return name
 
 
-async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGroupStateInit:
+async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> GroupInit:
     """The initial state of a group with this configuration.
 
     :raises StreamNotFoundError: one of its streams does not exist.
@@ -113,6 +116,7 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGr
         if end is not None:
             await batch.check_cut(core, end)
     starts: dict[str, int] = {}
+    waiting: dict[str, frozenset[int]] = {}
     for stream, cut in config.starts.items():
         if cut is None:
             positions: Mapping[int, int] = await core.controller.get_segments(stream.scope, stream.name)
@@ -126,9 +130,15 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGr
             positions = cut.positions
         offsets = {segment_name(stream.scope, stream.name, each): at for each, at in positions.items()}
         if cut is not None:
-            offsets = await Topology(core, config).complete(offsets)
+            topology = Topology(core, config)
+            offsets = await topology.complete(offsets)
+            waiting.update(await topology.waiting(offsets))
         starts.update(offsets)
-    return ReaderGroupStateInit(config, starts, end_offsets(config), dict.fromkeys(starts), False)
+    initial = ReaderGroupStateInit(config, starts, end_offsets(config), dict.fromkeys(starts), False)
+    if not waiting:
+        return initial
+    # That record has no room for segments that wait.
+    return replace(GroupState.begin(initial), future=waiting).compacted()
 
 
 async def release(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig, cut: StreamCut) -> None:
@@ -141,7 +151,7 @@ async def release(core: ClientCore, group: ScopedStream, config: ReaderGroupConf
 async def hold(
     core: ClientCore,
     group: ScopedStream,
-    initial: ReaderGroupStateInit,
+    initial: GroupInit,
     former: ReaderGroupConfig | None = None,
 ) -> None:
     """Keep what a group begins at from being deleted by the retention policies of its streams.
@@ -154,7 +164,7 @@ async def hold(
     config = initial.config
     if config.retention is RetentionType.NONE:
         return
-    for cut in cuts_of(initial.starts):
+    for cut in cuts_of(GroupState.begin(initial).unassigned):
         if (
             config.retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT
             and former is not None
@@ -219,6 +229,13 @@ class Topology:
             return await _execute(completed_cut(offsets), self.answer)
         except (PermissionDeniedError, StreamNotFoundError):
             return offsets
+
+    async def waiting(self, offsets: dict[str, int]) -> dict[str, frozenset[int]]:
+        """The segments that wait for fewer than they follow; see :func:`waiting_after`."""
+        try:
+            return await _execute(waiting_after(offsets), self.answer)
+        except (PermissionDeniedError, StreamNotFoundError):
+            return {}
 
     async def successors(self, segment: str) -> Sequence[FollowingSegment]:
         """The successors of a sealed segment; none if the stream was deleted."""
@@ -401,8 +418,9 @@ class _Watching(GroupStateFormat):
                     self.moved[reader] = _Moment.now()
             case RemoveReader(reader=reader):
                 self.moved.pop(reader, None)
-            case ReaderGroupStateInit():
-                self.moved.clear()
+            case ReaderGroupStateInit() | CompactReaderGroupState():
+                for gone in self.moved.keys() - after.assigned.keys():
+                    del self.moved[gone]
         for ended in self.begun.keys() - after.checkpoints.pending.keys():
             del self.begun[ended]
 

@@ -46,7 +46,6 @@ from pravega_wire.protocol.group_state import (
     GroupState,
     GroupStateFormat,
     GroupUpdate,
-    ReaderGroupStateInit,
     UpdatingConfig,
 )
 from pravega_wire.protocol.state_records import UpdateRecord
@@ -216,9 +215,7 @@ async def _begin(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
         raise
 
 
-async def _first_state(
-    core: ClientCore, group: ScopedStream, config: ReaderGroupConfig
-) -> ReaderGroupStateInit:
+async def _first_state(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> GroupInit:
     """The state of a group that is to be created.
 
     :raises ScopeNotFoundError: the group's scope does not exist.
@@ -825,7 +822,7 @@ class ReaderGroup:
             cuts = given_cuts("to", to)
         return state.config.starting_at(cuts)
 
-    async def _replace(self, config: ReaderGroupConfig, initial: ReaderGroupStateInit) -> bool:
+    async def _replace(self, config: ReaderGroupConfig, initial: GroupInit) -> bool:
         """The second half of a reset. Returns False if another process changed the configuration first.
 
         :param config: the new configuration, with the generation before it.
