@@ -73,7 +73,12 @@ async def delete_recursively(core: ClientCore, scope: str) -> bool:
         # A 0.13.0 server says the same whether it existed or not. It is asked in any case, for the rest of a
         # scope whose deletion was interrupted.
         existed = await _delete_subscribers(core, scope)
-        return await core.controller.delete_scope_recursive(scope) and existed
+        deleted = await core.controller.delete_scope_recursive(scope) and existed
+        # A controller that has begun it, for another call or for one that was cancelled, says so at once.
+        backoff = Backoff(longest=0.5)
+        while await core.controller.check_scope_exists(scope):
+            await backoff.wait()
+        return deleted
 
     return await _watched(call, lambda: _watch_deletion(core, scope))
 

@@ -22,7 +22,7 @@ from pravega_wire import (
     StreamConfiguration,
     open_client,
 )
-from pravega_wire.controller.client import open_controller
+from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.errors import (
     ReaderGroupError,
     ScopeBrokenError,
@@ -33,6 +33,7 @@ from pravega_wire.errors import (
 from pravega_wire.stream import scopes
 from pravega_wire.testing import PravegaServer, standalone
 from pravega_wire.testing.running import Kind
+from tests.inside import core_of
 
 pytestmark = pytest.mark.needs("0.11", "deleteScopeRecursive, by which such a scope is deleted")
 
@@ -99,6 +100,37 @@ async def test_a_refusal_leaves_the_scope_whole(config: PravegaConfig, kind: str
         assert await client.delete_scope(scope, recursive=True)
         assert not await client.scope_exists(scope)
         assert await client.delete_scope(scope, recursive=True) is False
+
+
+async def test_a_deletion_that_is_in_progress_is_waited_for(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 0.13.0 controller answers a second request at once, also one after a call that was cancelled."""
+    asked = trio.Event()
+    delete, exists = ControllerClient.delete_scope_recursive, ControllerClient.check_scope_exists
+
+    async def in_progress(self: ControllerClient, scope: str) -> bool:
+        return True
+
+    async def look(self: ControllerClient, scope: str) -> bool:
+        found = await exists(self, scope)
+        asked.set()
+        return found
+
+    async with open_client(config) as client:
+        scope = str(config.scope)
+        await client.create_stream("s")
+
+        async def first() -> None:
+            await asked.wait()
+            await delete(core_of(client).controller, scope)
+
+        monkeypatch.setattr(ControllerClient, "delete_scope_recursive", in_progress)
+        monkeypatch.setattr(ControllerClient, "check_scope_exists", look)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first)
+            assert await client.delete_scope(scope, recursive=True)
+            assert not await client.scope_exists(scope)
 
 
 async def test_a_broken_scope_is_named_and_can_be_deleted(config: PravegaConfig) -> None:
