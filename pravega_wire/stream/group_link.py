@@ -143,6 +143,8 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> GroupIni
 
 async def release(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig, cut: StreamCut) -> None:
     """Tell the controller that a group needs nothing before a cut of one of its streams."""
+    # For the controller, a segment without a place has not begun: that is before what was released of it.
+    cut = await batch.with_lengths(core, cut)
     await core.controller.update_subscriber_stream_cut(
         cut.stream.scope, cut.stream.name, str(group), config.group_id, config.generation, cut.positions
     )

@@ -1462,6 +1462,25 @@ async def test_a_group_keeps_its_streams_from_its_start_on(
             assert await released(group.config, tail) == manual
 
 
+async def test_a_reset_to_the_end_of_a_segment_keeps_what_follows(
+    config: PravegaConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A checkpoint has it where segments are merged. To a controller the mark means the opposite."""
+    automatic = RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 20)
+        start = await client.tail("s")
+        async with group_of(client, start, retention=automatic) as group:
+            await write(client, "s", 20, 40)
+            await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])
+            await group.reset([StreamCut(start.stream, {0: -1})])
+            assert caplog.records == []
+            # A controller accepts no release before the present one.
+            with pytest.raises(InvalidStreamCutError):
+                await release(core_of(client), config.resolve("g"), group.config, start)
+
+
 async def test_a_reset_that_a_reader_finishes_keeps_its_streams_too(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
