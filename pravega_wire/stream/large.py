@@ -21,6 +21,7 @@ from pravega_wire.segment.appender import AppenderOwner, SegmentAppender, flush
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.support.nurseries import lone_errors
+from pravega_wire.transport.limits import AFTER_CANCELLATION
 
 __all__ = ["MAX_LARGE_EVENT_BYTES", "append_large_event"]
 
@@ -68,7 +69,7 @@ async def append_large_event(
     """Append one event of any size to a segment. Returns when all of it is stored.
 
     Readers see all of it or nothing. If this fails or is cancelled, the server later deletes the parts it
-    has.
+    has. A cancellation that comes when all parts are there has its effect after a second at the latest.
 
     :param counts: records resent blocks and reconnections.
     :param mark: see :meth:`SegmentMetadata.merge`. Must differ for each call.
@@ -115,7 +116,33 @@ async def append_large_event(
         if error.segment == created.segment:
             return False
         raise
-    return await metadata.merge(created.segment, *mark)
+    return await _merge(metadata, created.segment, mark)
+
+
+async def _merge(metadata: SegmentMetadata, source: str, mark: tuple[UUID, int]) -> bool:
+    """Append the gathered event. It goes on for a second after a cancellation.
+
+    Otherwise the store might carry it out after what the writer appends next.
+    """
+    shielded = trio.CancelScope(shield=True)
+
+    async def watch() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            shielded.deadline = trio.current_time() + AFTER_CANCELLATION
+
+    stored: list[bool] = []
+    with lone_errors():
+        async with trio.open_nursery() as nursery:
+            # Outside of the shield, to notice a cancellation.
+            nursery.start_soon(watch)
+            with shielded:
+                stored.append(await metadata.merge(source, *mark))
+            nursery.cancel_scope.cancel()
+    if not stored:
+        await trio.lowlevel.checkpoint_if_cancelled()
+    return stored[0]
 
 
 async def _gather(appender: SegmentAppender, owner: _Owner, payload: bytes) -> None:

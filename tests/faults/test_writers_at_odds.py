@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from pravega_wire.controller.client import ControllerClient
 from pravega_wire.errors import EventTooLargeError, InvalidArgumentError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.appender import SegmentAppender
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.testing import FaultProxy
 from pravega_wire.values.hashing import routing_key_position
 from tests.cancelling import cancelled_at
@@ -60,8 +62,6 @@ def test_a_large_event_whose_segment_is_dropped_goes_to_the_next(
             disturb.set()
 
     monkeypatch.setattr(SegmentAppender, "finish", finish)
-    from pravega_wire.segment.metadata import SegmentMetadata
-
     merge = SegmentMetadata.merge
 
     async def later(self: SegmentMetadata, *arguments: object) -> bool:
@@ -70,6 +70,29 @@ def test_a_large_event_whose_segment_is_dropped_goes_to_the_next(
 
     monkeypatch.setattr(SegmentMetadata, "merge", later)
     trio.run(main)
+
+
+async def test_a_large_event_that_is_cancelled_does_not_come_after_the_next_one(
+    config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked of the store is waited for: it may do it later than what it is asked next."""
+    merge, merged = SegmentMetadata.merge, []
+
+    async def cancelled(self: SegmentMetadata, *arguments: Any) -> bool:
+        scope.cancel()
+        merged.append(await merge(self, *arguments))
+        return merged[-1]
+
+    monkeypatch.setattr(SegmentMetadata, "merge", cancelled)
+    async with through(config, fault_proxy, "cancelled") as client:
+        async with client.event_writer("cancelled", large_events=True) as writer:
+            await writer.write_event(b"before", "key")
+            with trio.CancelScope() as scope:
+                await writer.write_event(LARGE, "key")
+            assert merged == [True]
+            await writer.write_event(b"after", "key")
+            assert writer.events_written == 3
+        assert small_or_length(await read_all(client, "cancelled")) == [b"before", len(LARGE), b"after"]
 
 
 @pytest.mark.parametrize("times", [1, 3])
