@@ -5,7 +5,9 @@ schema that permits unlimited nesting, or list items without bytes, is therefore
 (:class:`_Shape`), and so are values before they are written. It gives defaults as they are in the schema's
 JSON, so they are converted when a schema is parsed (:class:`_Defaults`). It rounds stored decimals to the
 precision of the schema, and takes a negative number of an enum's symbol for one counted from the end, so
-schemas are changed before they read (:func:`_exact`).
+schemas are changed before they read (:func:`_exact`). It writes infinity for a number that is too large for a
+float, and in the first branch of a union that takes a value, so schemas are changed before they write
+(:func:`_strict`).
 
 Not public.
 """
@@ -14,9 +16,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import MAX_PREC
+from numbers import Integral
 from typing import Any, Final
+from uuid import UUID
 
 from pravega_wire.errors import (
     DecodeError,
@@ -40,6 +46,11 @@ _OF_JSON: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 _VALUE: Final = "pravega_wire_value"
 _MARKS: Final = ("__fastavro_parsed", "__named_schemas")
+_NUMBER, _DATE, _UUID = "pravega-wire-number", "pravega-wire-date", "pravega-wire-uuid"
+"""Logical types that only this module uses: their values are checked when they are written."""
+_INFINITE_FLOAT: Final = float.fromhex("0x1.ffffffp127")
+"""The smallest number that becomes infinity as a float of 32 bits."""
+_LIMITS: Final[Mapping[str, int]] = {"int": 2**31, "long": 2**63}
 
 
 def _fastavro() -> Any:
@@ -49,6 +60,7 @@ def _fastavro() -> Any:
         raise MissingExtraError(
             "Avro needs the package fastavro: pip install 'pravega-wire[schemas]'"
         ) from error
+    fastavro.write.LOGICAL_WRITERS.update(_CHECKS)
     return fastavro
 
 
@@ -213,6 +225,93 @@ def _exact(schema: Any) -> None:
             each["precision"] = MAX_PREC
 
 
+class _Unfit:
+    """Stands for a value that a type would take and change. No type takes this."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return shown(self._value)
+
+
+def _number(value: Any, schema: Mapping[str, Any]) -> object:
+    belongs_elsewhere = isinstance(value, Integral) and -schema["limit"] <= value < schema["limit"]
+    is_infinite = isinstance(value, float) and math.isinf(value)
+    is_large = isinstance(value, int | float) and abs(value) >= _INFINITE_FLOAT and schema["type"] == "float"
+    return _Unfit(value) if belongs_elsewhere or (is_large and not is_infinite) else value
+
+
+def _date(value: Any, schema: Mapping[str, Any]) -> object:
+    if isinstance(value, datetime):
+        return _Unfit(value)
+    return _fastavro().write.LOGICAL_WRITERS["int-date"](value, schema)
+
+
+def _uuid(value: Any, schema: Mapping[str, Any]) -> object:
+    try:
+        return str(UUID(value) if isinstance(value, str) else value)
+    except ValueError:
+        return _Unfit(value)
+
+
+_CHECKS: Final = {
+    f"float-{_NUMBER}": _number,
+    f"double-{_NUMBER}": _number,
+    f"int-{_DATE}": _date,
+    f"string-{_UUID}": _uuid,
+}
+
+
+class _Branch(dict[str, Any]):
+    """A part of a schema that was only the name of its type. A value may still name it as its branch."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return self["type"] == other if isinstance(other, str) else super().__eq__(other)
+
+
+def _strict(schema: Any, union: Sequence[Any] = ()) -> Any:
+    """Change a parsed schema so that values are refused which it would change, or which another branch has.
+
+    They are: a number that is too large for a float, a whole one for a float or double beside whole numbers,
+    a text that is no UUID, and a time for a date beside timestamps.
+
+    :param union: the union that has the schema as a branch.
+    """
+    if isinstance(schema, list):
+        schema[:] = [_strict(each, tuple(schema)) for each in schema]
+        return schema
+    beside = [each if isinstance(each, dict) else {"type": each} for each in union]
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if kind in ("float", "double"):
+        limit = max((_LIMITS[each["type"]] for each in beside if each["type"] in ("int", "long")), default=0)
+        if kind == "double" and not limit:
+            return schema
+        return _Branch(
+            schema if isinstance(schema, dict) else {}, type=kind, logicalType=_NUMBER, limit=limit
+        )
+    if isinstance(schema, str):
+        return schema
+    if not isinstance(kind, str):
+        schema["type"] = _strict(kind, union)
+    for name in {"items", "values"} & schema.keys():
+        schema[name] = _strict(schema[name])
+    if "fields" in schema:
+        # Without it, a value that names its record would have to name that of the record around it, too.
+        schema.setdefault("namespace", "")
+        for each in schema["fields"]:
+            each["type"] = _strict(each["type"])
+    logical = schema.get("logicalType")
+    if (kind, logical) == ("string", "uuid"):
+        schema["logicalType"] = _UUID
+    times = [each for each in beside if "timestamp" in each.get("logicalType", "")]
+    if (kind, logical) == ("int", "date") and times:
+        schema["logicalType"] = _DATE
+    return schema
+
+
 def _wrapped(schema: Any) -> Any:
     """Return a record whose only field has a schema: its values are the same bytes."""
     field = {"name": _VALUE, "type": _unmarked(schema)}
@@ -250,11 +349,16 @@ class AvroWriter:
         self._fastavro = _fastavro()
         self._type = info.type
         self._schema = _parsed_info(info)
+        self._shape = _shape_of(info, self._schema)
+        # fastavro parses other schemas than records for each value, and would undo the changes.
+        self._is_wrapped = _MARKS[0] not in self._schema
+        if self._is_wrapped:
+            self._schema = _wrapped(self._schema)
         defaults = _Defaults(self._schema)
         defaults.convert()
         # The writer refuses unknown keys only together with missing ones.
         defaults.permit_missing_nulls()
-        self._shape = _shape_of(info, self._schema)
+        _strict(self._schema)
 
     def encode(self, value: object) -> bytes:
         """Return a value's bytes.
@@ -266,6 +370,8 @@ class AvroWriter:
             raise EncodeError(
                 f"a value of the Avro schema {self._type} is nested more than {_MOST_NESTED} levels deep"
             )
+        if self._is_wrapped:
+            value = {_VALUE: value}
         out = io.BytesIO()
         try:
             # The writer alone would write a number that is too large for its type.
@@ -284,9 +390,10 @@ class AvroWriter:
         except self._fastavro.validation.ValidationError as error:
             # Its own text has the whole schema and value.
             wrong = "; ".join(
-                f"{each.field or 'the value'} is {'missing or ' * bool(each.field) * (each.datum is None)}"
+                f"{field or 'the value'} is {'missing or ' * bool(field) * (each.datum is None)}"
                 f"{shown(each.datum)}, not of the type {_type_of(each.schema)}"
                 for each in error.errors
+                for field in [each.field.removeprefix(f"{_VALUE}.{_VALUE}").removeprefix(".")]
             )
             raise EncodeError(f"the value does not fit the Avro schema {self._type}: {wrong}") from error
         except Exception as error:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import pickle
+import re
+import struct
 import zlib
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, cast
+from uuid import UUID
 
 import fastavro
 import pytest
@@ -499,6 +503,62 @@ def test_the_record_of_a_union_is_named() -> None:
     union = AvroSchema([{"type": "record", "name": name, "fields": fields_of({})} for name in "XYZ"])
     for value in (("Y", {"a": 1}), {"-type": "Y", "a": 1}):
         assert AvroWriter(union.info).encode(value) == b"\x02\x02"
+
+
+def test_the_record_of_a_union_in_a_record_is_named() -> None:
+    union = [{"type": "record", "name": name, "fields": fields_of({})} for name in "XYZ"]
+    writer = AvroWriter(reading_with({"name": "part", "type": union}).info)
+    assert writer.encode({"device": 1, "part": {"-type": "Y", "a": 1}}) == b"\x02\x02\x02"
+
+
+DAY = {"type": "int", "logicalType": "date"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+@pytest.mark.parametrize("in_record", [True, False])
+@pytest.mark.parametrize(
+    ("union", "value"),
+    [
+        (["null", "double", "long"], 2**62 + 1),
+        (["null", "double", "long"], 0.5),
+        (["float", "int"], 2**24 + 1),
+        (["float", "long", "double"], 1e300),
+        (["float", "long"], math.inf),
+        ([DAY, MICROS], datetime(2024, 5, 6, 7, 8, 9, 10, UTC)),
+        ([DAY, MICROS], date(2024, 5, 6)),
+        ([{"type": "string", "logicalType": "uuid"}, "null"], UUID(int=5)),
+    ],
+)
+def test_a_value_goes_into_the_branch_that_keeps_it(union: list[Any], value: Any, in_record: bool) -> None:
+    schema = reading_with({"name": "v", "type": union}) if in_record else AvroSchema(union)
+    data = AvroWriter(schema.info).encode({"device": 1, "v": value} if in_record else value)
+    found = event_of(schema, data)["v"] if in_record else event_of(schema, data)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("in_record", [True, False])
+@pytest.mark.parametrize(
+    ("union", "value", "data"),
+    [(["double", "long"], ("double", 3.0), b"\0" + struct.pack("<d", 3)),
+     (["double", "float"], ("float", 0.1), b"\2" + struct.pack("<f", 0.1))],
+)  # fmt: skip
+def test_a_value_may_name_its_branch(union: Any, value: Any, data: bytes, in_record: bool) -> None:
+    schema = reading_with({"name": "v", "type": union}) if in_record else AvroSchema(union)
+    found = AvroWriter(schema.info).encode({"device": 1, "v": value} if in_record else value)
+    assert found == b"\x02" * in_record + data
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [("float", 1e39), ("float", -(10**39)), (["null", "float"], 1e300), ({"type": "float"}, 1e300),
+     ({"type": "string", "logicalType": "uuid"}, "no UUID")],
+)  # fmt: skip
+def test_a_value_that_would_not_be_read_as_it_was_is_refused(type: Any, value: Any) -> None:
+    with pytest.raises(EncodeError, match=rf"R\w*\.v is {re.escape(repr(value))}, not of the type"):
+        AvroWriter(reading_with({"name": "v", "type": type}).info).encode({"device": 1, "v": value})
+    with pytest.raises(EncodeError, match=rf": the value is {re.escape(repr(value))}, not of the type"):
+        AvroWriter(AvroSchema(json.dumps(type)).info).encode(value)
 
 
 def fields_of(more: dict[str, tuple[Any, Any]]) -> Any:
