@@ -7,7 +7,9 @@ JSON, so they are converted when a schema is parsed (:class:`_Defaults`). It rou
 precision of the schema, and takes a negative number of an enum's symbol for one counted from the end, so
 schemas are changed before they read (:func:`_exact`). It writes infinity for a number that is too large for a
 float, and in the first branch of a union that takes a value, so schemas are changed before they write
-(:func:`_strict`).
+(:func:`_strict`). In the same way it reads what was written as the first branch of the reader's union that
+this can be converted to, or that has its name in another namespace (:class:`_Branches`,
+:func:`_told_apart`).
 
 Not public.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import MAX_PREC
@@ -48,6 +51,9 @@ _VALUE: Final = "pravega_wire_value"
 _MARKS: Final = ("__fastavro_parsed", "__named_schemas")
 _NUMBER, _DATE, _UUID = "pravega-wire-number", "pravega-wire-date", "pravega-wire-uuid"
 """Logical types that only this module uses: their values are checked when they are written."""
+_KEPT: Final = "pravega-wire-kept"
+"""A logical type whose values are not converted to another type when they are read."""
+_CONVERTED: Final = ("int", "long", "float", "string", "bytes")
 _INFINITE_FLOAT: Final = float.fromhex("0x1.ffffffp127")
 """The smallest number that becomes infinity as a float of 32 bits."""
 _LIMITS: Final[Mapping[str, int]] = {"int": 2**31, "long": 2**63}
@@ -61,6 +67,7 @@ def _fastavro() -> Any:
             "Avro needs the package fastavro: pip install 'pravega-wire[schemas]'"
         ) from error
     fastavro.write.LOGICAL_WRITERS.update(_CHECKS)
+    fastavro.read.LOGICAL_READERS.update({f"{kind}-{_KEPT}": _kept for kind in _CONVERTED})
     return fastavro
 
 
@@ -318,6 +325,96 @@ def _wrapped(schema: Any) -> Any:
     return _fastavro().parse_schema({"type": "record", "name": _VALUE, "fields": [field]})
 
 
+def _told_apart(writer: Any, reader: Any) -> tuple[Any, Any]:
+    """Give other names to types that have the same one in several namespaces of the reader's schema.
+
+    fastavro looks at names without their namespaces, and takes the first type that has one.
+    """
+    named = {each["name"] for each in _inner(reader) if "name" in each}
+    times = Counter(map(_last, named))
+    names = {each: f"{_VALUE}{at}" for at, each in enumerate(sorted(named)) if times[_last(each)] > 1}
+    if not names:
+        return writer, reader
+    parse = _fastavro().parse_schema
+    return parse(_renamed(writer, names)), parse(_renamed(reader, names))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(schema, str):
+        return names.get(schema, schema)
+    if isinstance(schema, list):
+        return [_renamed(each, names) for each in schema]
+    found = _unmarked(schema)
+    for name in {"name", "aliases", "type", "items", "values"} & found.keys():
+        found = {**found, name: _renamed(found[name], names)}
+    if "fields" in found:
+        fields = [{**each, "type": _renamed(each["type"], names)} for each in found["fields"]]
+        found = {**found, "fields": fields}
+    return found
+
+
+def _kept(value: object, writer: object, reader: object) -> object:
+    return value
+
+
+class _Branches:
+    """Two schemas, of which one writes and the other reads."""
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._sides = (writer, reader)
+        self._named = [
+            {each["name"]: each for each in _inner(side) if "name" in each} for side in self._sides
+        ]
+        self._seen: set[tuple[int, int]] = set()
+        self._readers = _fastavro().read.LOGICAL_READERS
+
+    def keep(self) -> None:
+        """Change the writer's schema so that the reader's unions give what they have a branch for unchanged.
+
+        fastavro would convert it to the first branch that it can be converted to.
+        """
+        self._keep(*self._sides)
+
+    def _keep(self, writer: Any, reader: Any) -> Any:
+        """Return a part of the writer's schema as it is to be beside a part of the reader's."""
+        if isinstance(writer, list):
+            writer[:] = [self._keep(each, reader) for each in writer]
+            return writer
+        written = self._found(writer, 0)
+        kind, name = written["type"], _last(written.get("name", ""))
+        branches = [self._found(each, 1) for each in (reader if isinstance(reader, list) else [reader])]
+        same = [each for each in branches if each["type"] == kind]
+        if kind in _CONVERTED:
+            is_converted = f"{kind}-{written.get('logicalType')}" not in self._readers
+            in_union = isinstance(reader, list) and same
+            return {"type": kind, "logicalType": _KEPT} if in_union and is_converted else writer
+        for read in [each for each in same if _last(each.get("name", "")) == name] or same[:1]:
+            if (id(written), id(read)) in self._seen:
+                continue
+            self._seen.add((id(written), id(read)))
+            for part in {"items", "values"} & written.keys():
+                written[part] = self._keep(written[part], read[part])
+            known: dict[str, Any] = {}
+            for each in read.get("fields", ()):
+                known |= dict.fromkeys((*each.get("aliases", ()), each["name"]), each["type"])
+            for each in written.get("fields", ()):
+                if each["name"] in known:
+                    each["type"] = self._keep(each["type"], known[each["name"]])
+        return writer
+
+    def _found(self, schema: Any, side: int) -> dict[str, Any]:
+        """Return a part of a schema as an object, by its name if it has one."""
+        if isinstance(schema, str):
+            return self._named[side].get(schema, {"type": schema})
+        if isinstance(schema, list):
+            return {"type": "union"}
+        return schema if isinstance(schema["type"], str) else self._found(schema["type"], side)
+
+
 class _Symbols(dict[int, str]):
     """The symbols of an enum; a list has negative indexes too."""
 
@@ -413,15 +510,20 @@ class AvroReader:
         self._writer = _parsed_info(writer)
         self._reader = None if reader is None or reader.data == writer.data else _parsed_info(reader)
         self._shape = _shape_of(writer, self._writer)
+        if self._reader is not None:
+            self._writer, self._reader = _told_apart(self._writer, self._reader)
         # fastavro parses other schemas than records for each value, and would undo or refuse the changes.
-        self._is_wrapped = _MARKS[0] not in self._writer and any(
-            each["type"] == "enum" or _is_decimal(each) for each in _inner(self._writer)
+        self._is_wrapped = _MARKS[0] not in self._writer and (
+            self._reader is not None
+            or any(each["type"] == "enum" or _is_decimal(each) for each in _inner(self._writer))
         )
         if self._is_wrapped:
             self._writer = _wrapped(self._writer)
             self._reader = None if self._reader is None else _wrapped(self._reader)
         # Every value that lacks a field would have the same list or dictionary.
         self._shares = self._reader is not None and _Defaults(self._reader).convert()
+        if self._reader is not None:
+            _Branches(self._writer, self._reader).keep()
         _exact(self._writer)
 
     def decode(self, data: bytes, *, padded: bool) -> Any:

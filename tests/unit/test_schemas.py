@@ -621,6 +621,71 @@ def test_defaults_are_values() -> None:
     }
 
 
+def resolved(written: Any, read: Any, value: Any) -> Any:
+    """Return a value as it is read with another schema than it was written with."""
+    writer, reader = (AvroSchema(json.dumps(each)).info for each in (written, read))
+    return AvroReader(writer, reader).decode(AvroWriter(writer).encode(value), padded=False)
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "value"),
+    [
+        ("long", ["double", "long"], 2**62 + 1),
+        (["null", "long"], ["null", "double", "long"], 2**62 + 1),
+        ("string", ["bytes", "string"], "text"),
+        ("bytes", ["string", "bytes"], b"\xff"),
+        (["string", "bytes"], ["bytes", "string", "null"], b"\xff"),
+        (["string", "bytes"], ["bytes", "string", "null"], "text"),
+    ],
+)
+@pytest.mark.parametrize("wrap", ["bare", "array", "map", "field", "renamed"])
+def test_a_union_gives_what_it_has_a_branch_for_unchanged(
+    written: Any, read: Any, value: Any, wrap: str
+) -> None:
+    def of(type: Any, *, new: bool = False) -> Any:
+        if wrap in ("array", "map"):
+            return {"type": wrap, "items" if wrap == "array" else "values": type}
+        renamed = {"aliases": ["v"]} if new and wrap == "renamed" else {}
+        field = {"name": "w" if renamed else "v", "type": type, **renamed}
+        again = {"name": "next", "type": ["null", "Node"], "default": None}
+        return type if wrap == "bare" else {"type": "record", "name": "Node", "fields": [field, again]}
+
+    wraps: dict[str, Any] = {"bare": value, "array": [value], "map": {"k": value}}
+    given = wraps.get(wrap, {"v": value, "next": {"v": value, "next": None}})
+    new = "w" if wrap == "renamed" else "v"
+    expected = wraps.get(wrap, {new: value, "next": {new: value, "next": None}})
+    found = resolved(of(written), of(read, new=True), given)
+    assert found == expected
+    assert repr(found) == repr(expected)
+
+
+def test_a_type_that_no_branch_has_is_converted() -> None:
+    assert resolved("int", ["null", "double"], 5) == 5.0
+    assert resolved(["null", "string"], ["bytes", "null"], "a") == b"a"
+    whole, double = [
+        {"type": "record", "name": "R", "fields": [{"name": "v", "type": each}]} for each in ("int", "double")
+    ]
+    assert repr(resolved(whole, double, {"v": 5})) == "{'v': 5.0}"
+
+
+@pytest.mark.parametrize("in_record", [True, False])
+def test_types_of_two_namespaces_are_not_taken_for_each_other(in_record: bool) -> None:
+    def union(*more: Any) -> Any:
+        one = [{"name": "x", "type": "int"}, {"name": "note", "type": "string", "default": "new"}, *more]
+        branches = [
+            {"type": "record", "name": "a.Part", "fields": one},
+            {"type": "record", "name": "b.Part", "fields": [one[0], {"name": "y", "type": "int"}, *more]},
+        ]
+        fields = [{"name": "part", "type": branches}, {"name": "also", "type": ["null", "b.Part"]}]
+        return {"type": "record", "name": "Whole", "fields": fields} if in_record else branches
+
+    part = {"x": 1, "y": 2}
+    given = {"part": ("b.Part", part), "also": part} if in_record else ("b.Part", part)
+    newer = part | {"z": 3}
+    read = union({"name": "z", "type": "int", "default": 3})
+    assert resolved(union(), read, given) == ({"part": newer, "also": newer} if in_record else newer)
+
+
 def test_what_fastavro_parsed_is_not_registered_with_its_marks() -> None:
     schema = json.loads(READING.info.data)
     assert AvroSchema(fastavro.parse_schema(schema)).info.type == "Reading"
