@@ -134,7 +134,8 @@ async def _stored(
             return 0
         # A stream may have any number of segments.
         note_progress()
-        return 0 if found == NULL_ATTRIBUTE else found
+        # Less than 1 is none, as in the reply to a set-up.
+        return max(0, found)
 
     numbers = await look_up_all(number, sorted(ids))
     bounds = sorted({bound for each in ids for bound in (segments[each].low, segments[each].high)})

@@ -17,6 +17,7 @@ from pravega_wire.controller.refusals import done
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import ControllerError, InvalidArgumentError, UnexpectedReplyError
 from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.stream import batch, resumable
 from pravega_wire.values.groups import ReaderGroupConfig
 from pravega_wire.values.policies import RetentionPolicy, RetentionType, ScaleType, StreamConfiguration
@@ -161,6 +162,22 @@ def test_a_writer_that_is_resumed_needs_the_segments_of_the_stream(between: list
     with pytest.raises(UnexpectedReplyError, match="of stream s/t") as caught:
         trio.run(resumable._stored, core, STREAM, lambda name: UUID(int=0))
     assert (caught.value.scope, caught.value.stream) == ("s", "t")
+
+
+@pytest.mark.parametrize(("found", "number"), [(NULL_ATTRIBUTE, 0), (NULL_ATTRIBUTE + 1, 0), (-1, 0), (7, 7)])
+def test_a_store_has_no_event_of_a_writer_with_a_number_below_one(
+    monkeypatch: pytest.MonkeyPatch, found: int, number: int
+) -> None:
+    """Otherwise the first event would get number 0, and count as stored."""
+
+    async def attribute(self: object, attribute_id: UUID) -> int:
+        return found
+
+    monkeypatch.setattr(SegmentMetadata, "attribute", attribute)
+    core = controller([0], [SegmentWithRange(0, 0.0, 1.0)])
+    core.stores = None
+    core.target = lambda *args: SimpleNamespace(name="s/t/0.#epoch.0")
+    assert trio.run(resumable._stored, core, STREAM, lambda name: UUID(int=0)).numbers == (number,)
 
 
 def test_a_sealed_stream_without_segments_is_an_error_of_the_stream() -> None:
