@@ -410,6 +410,14 @@ async def segment_ranges(
             raise
         ranges, skipped = await _ranges_by_layout(core, start_cut, end_cut, on_truncated, error)
     else:
+        left_out = sorted({*start_cut.positions, *end_cut.positions} - {*between})
+        if left_out:
+            raise UnexpectedReplyError(
+                f"the controller reports the segments {sorted(between)} between two cuts of stream {stream}, "
+                f"without {left_out}, which are in the cuts",
+                scope=stream.scope,
+                stream=stream.name,
+            )
         ranges, skipped = await _ranges_of(core, start_cut, end_cut, sorted(set(between)), on_truncated)
     if reader is not None:
         for part in skipped:

@@ -185,6 +185,23 @@ def test_a_sealed_stream_without_segments_is_an_error_of_the_stream() -> None:
         trio.run(batch.last_segments, controller([], []), STREAM)
 
 
+@pytest.mark.parametrize("between", [[], [0], [1, 7]])
+def test_segments_of_a_cut_that_are_not_listed_are_an_error_of_the_stream(
+    monkeypatch: pytest.MonkeyPatch, between: list[int]
+) -> None:
+    """Otherwise their events would be left out of what is read."""
+
+    async def resolve_bound(core: object, stream: object, bound: StreamCut, default: str) -> StreamCut:
+        return bound
+
+    monkeypatch.setattr(batch, "resolve_bound", resolve_bound)
+    cuts = StreamCut(STREAM, {0: 0}), StreamCut(STREAM, {1: 5})
+    core = controller(between, [])
+    with pytest.raises(UnexpectedReplyError, match=r"stream s/t, without \[\d") as caught:
+        trio.run(batch.segment_ranges, core, STREAM, *cuts, "raise")
+    assert (caught.value.scope, caught.value.stream) == ("s", "t")
+
+
 def test_a_segment_that_is_listed_twice_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = StreamCut(STREAM, {0: 0})
 
