@@ -22,9 +22,11 @@ from pravega_wire.controller.mapping import (
     ACCESS_NONE,
     ACCESS_READ_WRITE,
     NO_TIMESTAMP,
+    covering,
     group_config,
     group_configuration,
     group_info,
+    node_uri,
     owner_info,
     ranges,
     scope_info,
@@ -456,7 +458,8 @@ class ControllerClient:
         :raises StreamNotFoundError: the stream does not exist.
         """
         request = stream_info(scope, stream, ACCESS_NONE)
-        return ranges((await self._of_stream("getCurrentSegments", request, pb.SegmentRanges)).segmentRanges)
+        reply = await self._of_stream("getCurrentSegments", request, pb.SegmentRanges)
+        return covering(reply.segmentRanges, request, or_none=True)
 
     async def get_epoch_segments(self, scope: str, stream: str, epoch: int) -> list[SegmentWithRange]:
         """Return the segments of one epoch of a stream.
@@ -465,7 +468,8 @@ class ControllerClient:
         """
         info = stream_info(scope, stream, ACCESS_READ_WRITE)
         request = pb.GetEpochSegmentsRequest(streamInfo=info, epoch=epoch)
-        return ranges((await self._of_stream("getEpochSegments", request, pb.SegmentRanges)).segmentRanges)
+        reply = await self._of_stream("getEpochSegments", request, pb.SegmentRanges)
+        return covering(reply.segmentRanges, info)
 
     async def get_segments(self, scope: str, stream: str) -> dict[int, int]:
         """Return the head of a stream: segment id to first readable offset.
@@ -549,8 +553,7 @@ class ControllerClient:
         :param segment_id: id of the segment; for a transaction's segment, of its parent.
         """
         request = pb.SegmentId(streamInfo=owner_info(scope, stream, ACCESS_NONE), segmentId=segment_id)
-        reply = await self._ask("getURI", request, pb.NodeUri)
-        return NodeUri(reply.endpoint, reply.port)
+        return node_uri(await self._ask("getURI", request, pb.NodeUri), request)
 
     async def is_segment_valid(self, scope: str, stream: str, segment_id: int) -> bool:
         """Return whether a segment is active.
@@ -672,7 +675,9 @@ class ControllerClient:
                     # second. Retry another failure that can pass for the usual time.
                     attempts = attempts + 5 if internal else None
         return CreatedTransaction(
-            uuid_of(reply.txnId), tuple(ranges(reply.activeSegments)), reply.delegationToken
+            uuid_of(reply.txnId),
+            tuple(covering(reply.activeSegments, request.streamInfo)),
+            reply.delegationToken,
         )
 
     async def commit_transaction(
@@ -919,7 +924,7 @@ class ControllerClient:
             reply = await self._ask("getCurrentSegmentsKeyValueTable", request, pb.SegmentRanges)
         except NotFoundError as error:
             raise refused("getCurrentSegmentsKeyValueTable", "TABLE_NOT_FOUND", request) from error
-        return ranges(reply.segmentRanges)
+        return covering(reply.segmentRanges, pb.StreamInfo(scope=scope, stream=table))
 
     def list_key_value_tables(self, scope: str) -> AsyncIterator[str]:
         """Yield the names of the key-value tables of a scope, page by page.

@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange
+from pravega_wire.controller.types import KeyValueTableConfiguration, NodeUri, SegmentWithRange
 from pravega_wire.errors import UnexpectedReplyError
 from pravega_wire.proto import controller_pb2 as pb
-from pravega_wire.support.checks import check_uuid, milliseconds
+from pravega_wire.support.checks import check_uuid, milliseconds, shown
 from pravega_wire.values.groups import ReaderGroupConfig
 from pravega_wire.values.groups import RetentionType as GroupRetentionType
 from pravega_wire.values.naming import (
@@ -33,15 +33,17 @@ from pravega_wire.values.policies import (
 from pravega_wire.values.types import ScopedStream, StreamCut
 
 __all__ = [
-    "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "group_config", "group_configuration", "group_info",
-    "owner_info", "ranges", "scope_info", "segment_message", "stream_config", "stream_configuration",
-    "stream_cut", "stream_info", "table_config", "table_configuration", "table_info", "txn_message",
-    "uuid_of",
+    "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "covering", "group_config", "group_configuration",
+    "group_info", "node_uri", "owner_info", "ranges", "scope_info", "segment_message", "stream_config",
+    "stream_configuration", "stream_cut", "stream_info", "table_config", "table_configuration", "table_info",
+    "txn_message", "uuid_of",
 ]  # fmt: skip
 
 ACCESS_NONE: Final = pb.StreamInfo.NONE
 ACCESS_READ_WRITE: Final = pb.StreamInfo.READ_WRITE
 NO_TIMESTAMP: Final = -(2**63)
+_ROUNDING: Final = 1e-6
+"""The server divides 1 by the number of segments, so the ends of ranges are rounded."""
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -88,6 +90,35 @@ def ranges(messages: Any) -> list[SegmentWithRange]:
             segment, of = each.segmentId.segmentId, each.segmentId.streamInfo
             raise _unexpected(of, f"{each.minKey} to {each.maxKey} as the range of segment {segment}")
     return [SegmentWithRange(each.segmentId.segmentId, each.minKey, each.maxKey) for each in messages]
+
+
+def covering(messages: Any, of: pb.StreamInfo, *, or_none: bool = False) -> list[SegmentWithRange]:
+    """Return segments that were active together: what is written to one key goes to one of them.
+
+    :param of: names their stream or key-value table.
+    :param or_none: whether there may be none.
+    :raises UnexpectedReplyError: their ranges do not cover the key space once.
+    """
+    found = ranges(messages)
+    bounds = sorted((each.low, each.high) for each in found)
+    gaps = zip([0.0, *(high for _, high in bounds)], [*(low for low, _ in bounds), 1.0], strict=True)
+    if any(abs(end - start) > _ROUNDING for end, start in gaps) and not (or_none and not found):
+        raise _unexpected(
+            of, f"segments with the key ranges {shown(bounds)}, which do not follow each other from 0 to 1"
+        )
+    return found
+
+
+def node_uri(message: pb.NodeUri, segment: pb.SegmentId) -> NodeUri:
+    """Return the address of a segment's store.
+
+    :raises UnexpectedReplyError: nothing can have it.
+    """
+    if not message.endpoint or not 0 < message.port < 65536:
+        address = f"{shown(message.endpoint)}, port {message.port}"
+        store = f"the store of segment {segment.segmentId}"
+        raise _unexpected(segment.streamInfo, f"{address}, as the address of {store}")
+    return NodeUri(message.endpoint, message.port)
 
 
 def _unexpected(of: pb.StreamInfo, what: str) -> UnexpectedReplyError:

@@ -140,6 +140,51 @@ def test_what_is_no_range_is_an_error_of_the_stream(low: float, high: float, rig
         assert (caught.value.scope, caught.value.stream) == ("s", "t")
 
 
+OF = pb.StreamInfo(scope="s", stream="t")
+
+
+def messages_of(ranges: list[tuple[float, float]]) -> list[pb.SegmentRange]:
+    return [
+        pb.SegmentRange(segmentId=pb.SegmentId(streamInfo=OF, segmentId=number), minKey=low, maxKey=high)
+        for number, (low, high) in enumerate(ranges)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 49, 1000])
+def test_segments_in_any_order_cover_the_key_space(count: int) -> None:
+    ranges = [(number * (1.0 / count), (number + 1) * (1.0 / count)) for number in range(count)][::-1]
+    assert [(each.low, each.high) for each in mapping.covering(messages_of(ranges), OF)] == ranges
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [[], [(0.0, 0.5)], [(0.5, 1.0)], [(0.0, 0.4), (0.5, 1.0)], [(0.0, 0.6), (0.5, 1.0)], [(0.0, 2.0)],
+     [(0.0, 1.0), (0.0, 1.0)]],
+)  # fmt: skip
+def test_segments_that_do_not_cover_the_key_space_are_an_error_of_the_stream(
+    ranges: list[tuple[float, float]],
+) -> None:
+    """Otherwise events would go to a segment that is not for their key, or to none."""
+    with pytest.raises(UnexpectedReplyError, match=r"stream s/t: .* do not follow each other") as caught:
+        mapping.covering(messages_of(ranges), OF)
+    assert (caught.value.scope, caught.value.stream) == ("s", "t")
+
+
+def test_a_sealed_stream_has_no_segments() -> None:
+    assert mapping.covering([], OF, or_none=True) == []
+
+
+@pytest.mark.parametrize(("endpoint", "port"), [("", 9090), ("store", 0), ("store", -1), ("store", 70000)])
+def test_what_is_no_address_of_a_store_is_an_error_of_the_stream(endpoint: str, port: int) -> None:
+    """The system takes port 70000 for 4464."""
+    segment = pb.SegmentId(streamInfo=OF, segmentId=5)
+    with pytest.raises(
+        UnexpectedReplyError, match=rf"'{endpoint}', port {port}, as .* of segment 5"
+    ) as caught:
+        mapping.node_uri(pb.NodeUri(endpoint=endpoint, port=port), segment)
+    assert (caught.value.scope, caught.value.stream) == ("s", "t")
+
+
 def controller(between: list[int], of_epoch: list[SegmentWithRange]) -> Any:
     """A client's parts, with a controller that answers so."""
 
