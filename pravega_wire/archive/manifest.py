@@ -24,7 +24,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.support.checks import check_text
 from pravega_wire.values.naming import epoch_of, number_of
-from pravega_wire.values.types import ScopedStream, StreamCut
+from pravega_wire.values.types import ROUNDING, ScopedStream, StreamCut
 
 try:
     import fcntl
@@ -60,7 +60,6 @@ WORK: Final = "work"
 """The directory in which Spark's tasks write. It is deleted when the archive is complete."""
 _FORMAT: Final = "pravega-wire archive"
 _VERSION: Final = 1
-_ROUNDING: Final = 1e-6
 
 COLUMNS: Final = (("segment_id", "int64"), ("offset", "int64"), ("event", "binary"))
 """Names and Arrow types of the columns of each file."""
@@ -293,8 +292,7 @@ def _layout_of(value: dict[str, Any]) -> ArchivedLayout:
     ranges = tuple((_position(low), _position(high)) for low, high in value["ranges"])
     ends = [0.0, *(high for _, high in ranges)]
     starts = [*(low for low, _ in ranges), 1.0]
-    # The server divides 1 by the number of segments, so the last one may end a little before 1.
-    whole = all(abs(end - start) < _ROUNDING for end, start in zip(ends, starts, strict=True))
+    whole = all(abs(end - start) < ROUNDING for end, start in zip(ends, starts, strict=True))
     if not ranges or not whole or any(low >= high for low, high in ranges):
         raise ValueError(f"the key ranges of epoch {epoch} do not follow each other from 0 to 1")
     return ArchivedLayout(epoch, ranges)

@@ -30,7 +30,7 @@ from pravega_wire.values.policies import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_wire.values.types import ScopedStream, StreamCut
+from pravega_wire.values.types import ROUNDING, ScopedStream, StreamCut
 
 __all__ = [
     "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "covering", "group_config", "group_configuration",
@@ -42,8 +42,6 @@ __all__ = [
 ACCESS_NONE: Final = pb.StreamInfo.NONE
 ACCESS_READ_WRITE: Final = pb.StreamInfo.READ_WRITE
 NO_TIMESTAMP: Final = -(2**63)
-_ROUNDING: Final = 1e-6
-"""The server divides 1 by the number of segments, so the ends of ranges are rounded."""
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -102,7 +100,7 @@ def covering(messages: Any, of: pb.StreamInfo, *, or_none: bool = False) -> list
     found = ranges(messages)
     bounds = sorted((each.low, each.high) for each in found)
     gaps = zip([0.0, *(high for _, high in bounds)], [*(low for low, _ in bounds), 1.0], strict=True)
-    if any(abs(end - start) > _ROUNDING for end, start in gaps) and not (or_none and not found):
+    if any(abs(end - start) > ROUNDING for end, start in gaps) and not (or_none and not found):
         raise _unexpected(
             of, f"segments with the key ranges {shown(bounds)}, which do not follow each other from 0 to 1"
         )

@@ -41,7 +41,7 @@ from pravega_wire.values.groups import ReaderGroupConfig, RetentionType
 from pravega_wire.values.hashing import hash_to_range, java_string_hash
 from pravega_wire.values.naming import segment_name
 from pravega_wire.values.positions import KeyRange
-from pravega_wire.values.types import SEGMENT_READ, ScopedStream, StreamCut
+from pravega_wire.values.types import ROUNDING, SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
     "Action",
@@ -261,7 +261,7 @@ def _is_whole(parts: Iterable[KeyRange]) -> bool:
         if low > at:
             return False
         at = max(at, high)
-    return at >= 1.0
+    return at > 1.0 - ROUNDING
 
 
 def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:

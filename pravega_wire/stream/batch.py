@@ -42,7 +42,7 @@ from pravega_wire.values.cuts import (
 )
 from pravega_wire.values.naming import epoch_of, parse_segment_name, segment_name
 from pravega_wire.values.positions import EventPointer
-from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.types import ROUNDING, SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "check_cut", "check_not_sealed", "check_offsets", "exact_cut", "head", "last_segments", "no_successors",
@@ -275,7 +275,7 @@ def _is_whole(segments: Sequence[SegmentWithRange]) -> bool:
         if low != at:
             return False
         at = high
-    return at == 1.0
+    return abs(1.0 - at) < ROUNDING
 
 
 async def check_offsets(core: ClientCore, cut: StreamCut) -> None:

@@ -27,7 +27,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.support.checks import check_count, check_several, check_type, shown
 from pravega_wire.values.naming import epoch_of, segment_name
-from pravega_wire.values.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.values.types import ROUNDING, SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Bound", "LayoutSegment", "OnTruncated", "SkippedPart", "StreamLayout", "check_on_truncated",
@@ -106,11 +106,13 @@ class StreamLayout:
         for each in given:
             check_type(f"each segment of the layout of {self.stream}", each, LayoutSegment)
         ordered = tuple(sorted(given, key=lambda each: each.segment_id))
-        borders = sorted({each.low for each in ordered} | {each.high for each in ordered})
+        # What ends a little before the end of the key space, or after it, ends there.
+        highs = [1.0 if abs(1.0 - each.high) < ROUNDING else each.high for each in ordered]
+        borders = sorted({each.low for each in ordered}.union(highs))
         rows: list[list[LayoutSegment]] = [[] for _ in borders[1:]]
         spans = {}
-        for each in ordered:
-            span = range(bisect_left(borders, each.low), bisect_left(borders, each.high))
+        for each, high in zip(ordered, highs, strict=True):
+            span = range(bisect_left(borders, each.low), bisect_left(borders, high))
             spans[each.segment_id] = span
             for row in span:
                 rows[row].append(each)

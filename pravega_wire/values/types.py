@@ -52,6 +52,12 @@ _REVISION: Final = re.compile(r"(?s)(?P<segment>.*):(?P<offset>-?[0-9]{1,19}):(?
 SEGMENT_READ: Final = -1
 """The offset in a stream cut that means "read to the end of the segment"."""
 
+ROUNDING: Final = 1e-6
+"""How far the ends of key ranges may be apart that meet, or from the end of the key space.
+
+A server divides 1 by the number of segments: of 49, the last one ends at 0.9999999999999999.
+"""
+
 Endpoint: TypeAlias = tuple[str, int]
 """A host name or address, and a port."""
 

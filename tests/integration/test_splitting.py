@@ -334,3 +334,23 @@ async def test_cuts_with_segments_read_to_their_ends(config: PravegaConfig) -> N
             for ranges in (before, after)
         ]
         assert events == [[b"x"] * 100, [b"y"] * 100]
+
+
+async def test_the_last_of_49_segments_ends_before_the_key_space(config: PravegaConfig) -> None:
+    """A server gives it the end 49 * (1/49), which is less than 1."""
+    events = [b"%d" % number for number in range(200)]
+    async with open_client(config) as client:
+        await client.create_stream("many", 49)
+        start = await client.tail("many")
+        async with client.event_writer("many") as writer:
+            await writer.write_events(events, routing_keys=[str(each) for each in range(200)])
+        end = await client.tail("many")
+        last = max(await client.active_segments("many"), key=lambda each: each.low)
+        assert last.high < 1.0
+        middle = (last.low + last.high) / 2
+        await client.scale_stream("many", [last.segment_id], [(last.low, middle), (middle, last.high)])
+        layout = await client.stream_layout("many")
+        assert layout.compare(start, end) is CutOrder.BEFORE
+        assert layout.ranges_between(start, end) == await client.segment_ranges("many", start, end)
+        found = [event async for batch in client.read_events("many", start, end) for event in batch]
+        assert sorted(found) == sorted(events)

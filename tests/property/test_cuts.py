@@ -15,12 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
     InvalidStreamCutError,
     UndecidableCutError,
 )
+from pravega_wire.protocol import group_algorithm
+from pravega_wire.stream import batch
 from pravega_wire.values.cuts import LayoutSegment, SkippedPart, StreamLayout
 from pravega_wire.values.naming import segment_id, segment_name
 from pravega_wire.values.types import CutOrder, ScopedStream, SegmentRange, StreamCut
@@ -359,6 +362,34 @@ def test_other_streams_and_nothing_are_refused() -> None:
 def test_segments_that_do_not_divide_the_key_space_are_refused(segments: tuple[LayoutSegment, ...]) -> None:
     with pytest.raises(InvalidArgumentError, match="do not cover the key space"):
         StreamLayout(STREAM, segments)
+
+
+@pytest.mark.parametrize("count", [49, 98, 103, 1000])
+def test_segments_whose_last_one_ends_beside_the_key_space(count: int) -> None:
+    """A server multiplies with 1/count, and 49 * (1/49) is less than 1."""
+    whole = [
+        LayoutSegment(segment_id(0, each), each * (1.0 / count), (each + 1) * (1.0 / count), 9)
+        for each in range(count)
+    ]
+    last = whole[-1]
+    middle = (last.low + last.high) / 2
+    split = [
+        LayoutSegment(segment_id(1, count), last.low, middle, 0),
+        LayoutSegment(segment_id(1, count + 1), middle, last.high, 0),
+    ]
+    layout = StreamLayout(STREAM, (*whole, *split))
+    assert layout.successors(last.segment_id) == tuple(split)
+    start, end = ({each.segment_id: at for each in whole} for at in (0, 9))
+    layout.check(cut(start))
+    assert layout.bytes_between(cut(start), cut(end)) == 9 * count
+    # Nothing else than one epoch is whole.
+    ranges = [(each.low, each.high) for each in whole]
+    assert group_algorithm._is_whole(ranges)
+    assert batch._is_whole([SegmentWithRange(each.segment_id, each.low, each.high) for each in whole])
+    assert not group_algorithm._is_whole(ranges[:-1])
+    assert not batch._is_whole(
+        [SegmentWithRange(each.segment_id, each.low, each.high) for each in whole[:-1]]
+    )
 
 
 def test_unknown_without_a_layout() -> None:
