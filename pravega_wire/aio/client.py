@@ -2407,6 +2407,7 @@ class ByteStreamReader(ByteStreamReaderBase):
         reader was opened or last sought.
 
         :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
+        :raises StreamSealedError: the bytes end here because the stream was scaled; it was not sealed.
         :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
             :meth:`head`.
         :raises ConcurrentUseError: another call is receiving or seeking.

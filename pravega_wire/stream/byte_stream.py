@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import trio
@@ -29,6 +29,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime, Waiters, state_of, when_dropped
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
+from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.batch import successors
 from pravega_wire.stream.core import ClientCore, not_shared
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
@@ -85,6 +86,19 @@ async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
             stream=stream.name,
         )
     return next(iter(head))
+
+
+async def _scaled(core: ClientCore, target: SegmentTarget) -> StreamSealedError | None:
+    """The error of a sealed segment that other segments follow; None if the stream was sealed."""
+    stream = ScopedStream(target.scope, target.stream)
+    if not (await successors(core, stream, target.segment_id)).segments:
+        return None
+    return StreamSealedError(
+        f"the segment of byte stream {stream} is sealed because the stream was scaled",
+        scope=stream.scope,
+        stream=stream.name,
+        segment=target.name,
+    )
 
 
 class ByteStreamWriter(trio.abc.SendStream):
@@ -151,7 +165,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         target = self._core.target(self.stream, segment_id, Access.READ_WRITE)
         self._metadata = SegmentMetadata(self._core.stores, target)
         if (await self._metadata.info()).is_sealed:
-            raise self._stream_sealed()
+            raise await _scaled(self._core, target) or self._stream_sealed()
         # The client may have been closed in between.
         self._core.check_open()
         self._appender = SegmentAppender(
@@ -434,13 +448,8 @@ class ByteStreamWriter(trio.abc.SendStream):
                     stream=stream.name,
                     segment=appender.target.name,
                 )
-        elif (await successors(core, stream, appender.target.segment_id)).segments:
-            return StreamSealedError(
-                f"the segment of byte stream {stream} is sealed because the stream was scaled",
-                scope=stream.scope,
-                stream=stream.name,
-                segment=appender.target.name,
-            )
+        elif scaled := await _scaled(core, appender.target):
+            return scaled
         return self._stream_sealed()
 
     def _fail(self, error: PravegaError) -> None:
@@ -476,6 +485,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._reader: RangeReader | None = None
         self._forget_reader: Callable[[], object]
         self._rest = memoryview(b"")
+        self._sealed = False
         self._alone = OneAtATime(f"another call is using the reader of byte stream {stream}")
         self._waiters = Waiters(f"the reader of byte stream {stream} is closed", core.stores.thread)
 
@@ -534,6 +544,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         reader was opened or last sought.
 
         :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
+        :raises StreamSealedError: the bytes end here because the stream was scaled; it was not sealed.
         :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
             :meth:`head`.
         :raises ConcurrentUseError: another call is receiving or seeking.
@@ -558,6 +569,12 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         if not self._rest:
             found = await self._reader.receive()
             if found is None:
+                if self._follow and not self._sealed:
+                    # Otherwise whoever reads to the end would take this for the whole.
+                    with suppress(StreamNotFoundError):
+                        if scaled := await _scaled(self._core, self._reader.target):
+                            raise scaled
+                    self._sealed = True
                 return b""
             self._rest = found
         piece, self._rest = self._rest[:size], self._rest[size:]

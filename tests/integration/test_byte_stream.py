@@ -117,6 +117,24 @@ async def test_a_writer_says_what_became_of_its_segment(config: PravegaConfig) -
         assert "created again" not in gone.message
 
 
+async def test_the_end_of_a_scaled_stream_is_no_end(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("e", 1)
+        async with client.byte_stream_writer("e") as writer, client.byte_stream_reader("e") as reader:
+            await writer.write(b"bytes")
+            await writer.flush()
+            await client.scale_stream("e", [0], [(0.0, 0.5), (0.5, 1.0)])
+            assert await reader.receive_some() == b"bytes"
+            for _ in range(2):
+                with pytest.raises(StreamSealedError, match="scaled"):
+                    await reader.receive_some()
+            await reader.seek(2)
+            assert await reader.receive_some() == b"tes"
+        with pytest.raises(StreamSealedError, match="scaled"):
+            async with client.byte_stream_writer("e"):
+                pass
+
+
 async def test_a_cancelled_read_loses_nothing(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("c", 1)
