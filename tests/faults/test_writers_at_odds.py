@@ -76,7 +76,8 @@ async def test_a_large_event_that_is_cancelled_does_not_come_after_the_next_one(
     config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was asked of the store is waited for: it may do it later than what it is asked next."""
-    merge, merged = SegmentMetadata.merge, []
+    merge = SegmentMetadata.merge
+    merged: list[bool] = []
 
     async def cancelled(self: SegmentMetadata, *arguments: Any) -> bool:
         scope.cancel()
