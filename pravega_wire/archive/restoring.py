@@ -42,7 +42,7 @@ from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.support.arrow import need_arrow
 from pravega_wire.support.checks import check_callable, check_flag, check_path
 from pravega_wire.values.hashing import routing_key_position
-from pravega_wire.values.types import ScopedStream
+from pravega_wire.values.types import ROUNDING, ScopedStream
 
 __all__ = ["KeyFunction", "Restored", "Restoring", "restore_stream"]
 
@@ -250,11 +250,14 @@ async def _scale(client: PravegaClient, target: ScopedStream, ranges: Sequence[t
     while True:
         active = await client.active_segments(target)
         now = {(each.low, each.high): each.segment_id for each in active}
-        ended = [segment_id for each, segment_id in now.items() if each not in ranges]
+        # A server compares exactly, and the ends of the two streams may be rounded differently.
+        top = max((high for _, high in now), default=1.0)
+        wanted = [(low, top if abs(1.0 - high) < ROUNDING else high) for low, high in ranges]
+        ended = [segment_id for each, segment_id in now.items() if each not in wanted]
         if not ended:
             return
         try:
-            await client.scale_stream(target, ended, [each for each in ranges if each not in now])
+            await client.scale_stream(target, ended, [each for each in wanted if each not in now])
         except ScaleConflictError:
             # A process that was killed may have begun to scale; that goes on without it.
             changed = await client.active_segments(target) != active

@@ -10,7 +10,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pravega_wire import PravegaClient, PravegaConfig, ScopedStream, StreamCut, aio, open_client, sync
+from pravega_wire import (
+    PravegaClient,
+    PravegaConfig,
+    ScalingPolicy,
+    ScopedStream,
+    StreamConfiguration,
+    StreamCut,
+    aio,
+    open_client,
+    sync,
+)
 from pravega_wire.archive import (
     Manifest,
     Stage,
@@ -57,10 +67,14 @@ async def fill(
         active = [each.segment_id for each in await client.active_segments(stream)]
         if len(active) != count:
             await client.scale_stream(stream, active, [(at / count, (at + 1) / count) for at in range(count)])
-        async with client.event_writer(stream) as writer:
-            for number in range(epoch * PER_EPOCH, (epoch + 1) * PER_EPOCH):
-                key = f"key-{number * 7 % KEYS}"
-                await writer.write_event(f"{key} {number} {filler * (number % 150)}".encode(), key)
+        await fill_epoch(client, stream, epoch, filler)
+
+
+async def fill_epoch(client: PravegaClient, stream: str, epoch: int = 0, filler: str = "x") -> None:
+    async with client.event_writer(stream) as writer:
+        for number in range(epoch * PER_EPOCH, (epoch + 1) * PER_EPOCH):
+            key = f"key-{number * 7 % KEYS}"
+            await writer.write_event(f"{key} {number} {filler * (number % 150)}".encode(), key)
 
 
 async def contents(client: PravegaClient, stream: str) -> dict[tuple[int, float, float], list[bytes]]:
@@ -211,6 +225,23 @@ async def test_a_part_of_a_stream(config: PravegaConfig, tmp_path: Path) -> None
             await restore_stream(client, tmp_path, "full")
         await restore_stream(client, tmp_path, "full", append=True)
         assert (await by_key(client, "full"))["key-1"][0] == b"key-1 first"
+
+
+async def test_segments_whose_last_one_ends_beside_the_key_space(
+    config: PravegaConfig, tmp_path: Path
+) -> None:
+    """Of 49 segments the last one ends at 49 * (1/49), of one at 1; a scale must keep what is there."""
+    async with open_client(config) as client:
+        await client.create_stream("source", 49)
+        await fill_epoch(client, "source")
+        await client.create_stream("also", 49)
+        await client.update_stream("also", StreamConfiguration(ScalingPolicy.fixed(1)))
+        await archive_stream(client, "source", tmp_path)
+        for stream in ("restored", "also"):
+            restored = await restore_stream(client, tmp_path, stream)
+            assert restored.written == PER_EPOCH
+            assert len(await client.active_segments(stream)) == 49
+            assert await by_key(client, stream) == await by_key(client, "source")
 
 
 async def test_an_empty_stream(config: PravegaConfig, tmp_path: Path) -> None:

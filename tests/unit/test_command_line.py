@@ -29,7 +29,7 @@ import click
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pravega_wire import OpenTransaction, PravegaConfig, ScopedStream, StreamCut, Watermark, WatermarkSegment
@@ -925,16 +925,19 @@ def test_epochs_and_segments() -> None:
     assert rows[1]["successors"] == ["3.#epoch.2", "4.#epoch.2"]
 
 
-@given(st.integers(1, 40), st.integers(1, 40))
+@example(49, 10)
+@example(6, 6)
+@given(st.integers(1, 100), st.integers(1, 100))
 def test_even_ranges_cover_the_keys(before: int, after: int) -> None:
-    borders = [each / before for each in range(before)] + [1.0]
+    # As a server computes them: 49 * (1/49) is less than 1, and 5 * (1/6) than 5/6.
+    borders = [each * (1.0 / before) for each in range(before + 1)]
     active = [SegmentWithRange(each, borders[each], borders[each + 1]) for each in range(before)]
     seal, ranges = streams.even_ranges(active, after)
     kept = [(each.low, each.high) for each in active if each.segment_id not in seal]
     covered = sorted([*kept, *ranges])
     assert len(covered) == after
     assert covered[0][0] == 0.0
-    assert covered[-1][1] == 1.0
+    assert covered[-1][1] == borders[-1]
     assert all(one[1] == other[0] for one, other in pairwise(covered))
     if before == after:
         assert not seal

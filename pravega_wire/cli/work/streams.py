@@ -299,9 +299,11 @@ def even_ranges(
     """
     if count < 1:
         raise InvalidArgumentError(f"a stream has at least one segment, not {count}")
-    borders = [each / count for each in range(count)] + [1.0]
-    wanted = list(pairwise(borders))
     current = sorted(active, key=lambda each: each.low)
+    # As a server computes them: it compares exactly. The last segment may end beside 1.
+    top = current[-1].high if current else 1.0
+    borders = [each * (1.0 / count) for each in range(count)] + [top]
+    wanted = list(pairwise(borders))
     kept = {(each.low, each.high) for each in current} & {*wanted}
     seal = [each.segment_id for each in current if (each.low, each.high) not in kept]
     return seal, [each for each in wanted if each not in kept]
