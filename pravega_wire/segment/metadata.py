@@ -16,7 +16,8 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
-from pravega_wire.transport.limits import limit
+from pravega_wire.support.environment import environment
+from pravega_wire.transport.limits import limit, note_progress
 
 __all__ = ["NULL_ATTRIBUTE", "SegmentMetadata"]
 
@@ -28,6 +29,8 @@ _NO_SCALING = 0
 _TOUCHED = UUID("00000000-0000-4000-8000-746f75636865")
 # An attribute that is only changed in order to wait for what the store does before.
 _SETTLED = UUID("00000000-0000-4000-8000-736574746c65")
+_CREATED = UUID(int=1 << 127)
+"""Of the store: milliseconds since 1970 (``io.pravega.segmentstore.contracts.Attributes.CREATION_TIME``)."""
 # Type of an attribute update that replaces the value, whatever it is.
 _REPLACE = 1
 
@@ -225,9 +228,9 @@ class SegmentMetadata:
     async def merge_batch(self, sources: Sequence[str]) -> tuple[int, ...]:
         """Append source segments to this one; the sources are gone afterwards.
 
-        The order is that of the sources if the store has all of them in memory (:meth:`touch`); otherwise one
-        that it must look up may be merged after later ones (``docs/protocol/wire.md``, "Merges"). Sources
-        that were merged already, or do not exist, count as done, so this may be repeated.
+        The order is that of the sources if they are new to the store, and it has all of them in memory
+        (:meth:`touch`; ``docs/protocol/wire.md``, "Merges"). Sources that were merged already, or do not
+        exist, count as done, so this may be repeated.
 
         :param sources: full names of the sources, at least one.
         :returns: length of this segment in bytes after the merge of each source. For one that counts as done
@@ -262,7 +265,7 @@ class SegmentMetadata:
         try:
             reply = await self._stores.retrying(attempt, name, "merging several segments into")
         except ServerTooOldError:
-            return tuple([await self._merge_next(source) for source in sources])
+            return await self.merge_each(sources)
         if len(reply.sources) != len(sources):
             raise UnexpectedReplyError(
                 f"merging into {name}: {len(sources)} segments were sent, but the store's reply has "
@@ -278,8 +281,24 @@ class SegmentMetadata:
             value = await self.attribute(_SETTLED)
             changed = await self.compare_and_set_attribute(_SETTLED, value, value + 1)
 
+    async def age(self) -> float:
+        """Seconds since the segment was created, by the clocks of its store then and of this machine now."""
+        return environment().wall() - await self.attribute(_CREATED) / 1000
+
+    async def merge_each(self, sources: Sequence[str]) -> tuple[int, ...]:
+        """Append source segments one after the other, each with a request of its own, in any case in order.
+
+        Otherwise as :meth:`merge_batch`.
+        """
+        lengths = []
+        for source in sources:
+            lengths.append(await self._merge_next(source))
+            # There may be any number of them.
+            note_progress()
+        return tuple(lengths)
+
     async def _merge_next(self, source: str) -> int:
-        """Append one source segment as :meth:`merge_batch` does, on a store that has no such request."""
+        """Append one source segment; one that was merged already, or does not exist, counts as done."""
         name = self.target.name
         try:
             # Patient, because the next one is merged when this one is.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 import trio
@@ -27,6 +27,12 @@ from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.values.types import ScopedStream, StagedBytes
 
 __all__ = ["Staging", "StagingWriter"]
+
+_REMEMBERED: Final = 30.0
+"""Seconds for which a store surely has a new segment in memory: half of what it is left unused at most.
+
+What it has forgotten it may merge in another order, even if it was brought back before (observed).
+"""
 
 
 def _checked(staging_ids: Iterable[UUID]) -> list[UUID]:
@@ -228,11 +234,13 @@ class Staging:
             async def touch(number: int) -> None:
                 await SegmentMetadata(self._core.stores, sources[number]).touch()
 
-            if len(sources) > 1:
-                await look_up_all(touch, range(len(sources)))
-            merged = await SegmentMetadata(self._core.stores, target).merge_batch(
-                [each.name for each in sources]
-            )
+            metadata, names = SegmentMetadata(self._core.stores, target), [each.name for each in sources]
+            if len(sources) == 1 or 0 <= await metadata.age() < _REMEMBERED:
+                if len(sources) > 1:
+                    await look_up_all(touch, range(len(sources)))
+                merged = await metadata.merge_batch(names)
+            else:
+                merged = await metadata.merge_each(names)
             # There may be any number of them.
             note_progress()
             return merged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -50,6 +50,7 @@ from pravega_wire.errors import (
     TransactionUnknownError,
     WrongProtocolError,
 )
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
 from pravega_wire.values.cuts import OnTruncated
 from pravega_wire.values.hashing import routing_key_position
@@ -726,6 +727,40 @@ async def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> No
             assert await client.range_crc32(start) == content.crc32
         events = await all_events(client, "t")
         assert sorted(events) == [b"0"] * 50 + [b"2"] * 50 + [b"x"] * 3
+
+
+@pytest.mark.needs("0.11", "MergeSegmentsBatch")
+@pytest.mark.parametrize(("waited", "together"), [(0.0, True), (31.0, False), (-600.0, False)])
+async def test_what_a_store_may_have_forgotten_is_merged_one_by_one(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch, waited: float, together: bool
+) -> None:
+    """It would merge that in another order. A clock that is wrong must not hide it."""
+    age, merge = SegmentMetadata.age, SegmentMetadata.merge_each
+    one_by_one: list[int] = []
+
+    async def older(self: SegmentMetadata) -> float:
+        return waited + await age(self)
+
+    async def noted(self: SegmentMetadata, sources: Sequence[str]) -> tuple[int, ...]:
+        one_by_one.append(len(sources))
+        return await merge(self, sources)
+
+    monkeypatch.setattr(SegmentMetadata, "age", older)
+    monkeypatch.setattr(SegmentMetadata, "merge_each", noted)
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        txn = await client.begin_transaction("t")
+        staging = client.staging("t", txn.txn_id)
+        ids = []
+        for number in range(3):
+            async with staging.writer() as writer:
+                await writer.write_events([b"%d" % number])
+                ids.append(writer.staging_id)
+        assert [*(await staging.merge(reversed(ids))).values()] == [(9, 18, 27)]
+        await txn.commit()
+        await txn.wait_committed()
+        assert await all_events(client, "t") == [b"2", b"1", b"0"]
+    assert one_by_one == ([] if together else [3])
 
 
 async def test_revisioned_stream(config: PravegaConfig) -> None:
