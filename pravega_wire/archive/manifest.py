@@ -24,7 +24,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.support.checks import check_text
 from pravega_wire.values.naming import epoch_of, number_of
-from pravega_wire.values.types import ROUNDING, ScopedStream, StreamCut
+from pravega_wire.values.types import ScopedStream, StreamCut, is_key_space
 
 try:
     import fcntl
@@ -290,10 +290,7 @@ def _position(value: object) -> float:
 def _layout_of(value: dict[str, Any]) -> ArchivedLayout:
     epoch = _number("the epoch of a layout", value["epoch"])
     ranges = tuple((_position(low), _position(high)) for low, high in value["ranges"])
-    ends = [0.0, *(high for _, high in ranges)]
-    starts = [*(low for low, _ in ranges), 1.0]
-    whole = all(abs(end - start) < ROUNDING for end, start in zip(ends, starts, strict=True))
-    if not ranges or not whole or any(low >= high for low, high in ranges):
+    if not is_key_space(ranges) or any(low >= high for low, high in ranges):
         raise ValueError(f"the key ranges of epoch {epoch} do not follow each other from 0 to 1")
     return ArchivedLayout(epoch, ranges)
 

@@ -30,7 +30,7 @@ from pravega_wire.values.policies import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_wire.values.types import ROUNDING, ScopedStream, StreamCut
+from pravega_wire.values.types import ScopedStream, StreamCut, is_key_space
 
 __all__ = [
     "ACCESS_NONE", "ACCESS_READ_WRITE", "NO_TIMESTAMP", "covering", "group_config", "group_configuration",
@@ -99,8 +99,7 @@ def covering(messages: Any, of: pb.StreamInfo, *, or_none: bool = False) -> list
     """
     found = ranges(messages)
     bounds = sorted((each.low, each.high) for each in found)
-    gaps = zip([0.0, *(high for _, high in bounds)], [*(low for low, _ in bounds), 1.0], strict=True)
-    if any(abs(end - start) > ROUNDING for end, start in gaps) and not (or_none and not found):
+    if not is_key_space(bounds) and not (or_none and not found):
         raise _unexpected(
             of, f"segments with the key ranges {shown(bounds)}, which do not follow each other from 0 to 1"
         )

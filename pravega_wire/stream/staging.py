@@ -235,7 +235,7 @@ class Staging:
                 await SegmentMetadata(self._core.stores, sources[number]).touch()
 
             metadata, names = SegmentMetadata(self._core.stores, target), [each.name for each in sources]
-            if len(sources) == 1 or 0 <= await metadata.age() < _REMEMBERED:
+            if together:
                 if len(sources) > 1:
                     await look_up_all(touch, range(len(sources)))
                 merged = await metadata.merge_batch(names)
@@ -248,6 +248,9 @@ class Staging:
         if not ids:
             await trio.lowlevel.checkpoint()
             return {}
+        # The segments of a transaction are created together.
+        first = SegmentMetadata(self._core.stores, self._target(segments[0], self.txn_id))
+        together = len(ids) == 1 or 0 <= await first.age() < _REMEMBERED
         lengths = await look_up_all(merge, range(len(segments)))
         return {segments[index].segment_id: found for index, found in lengths.items()}
 

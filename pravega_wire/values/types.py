@@ -12,7 +12,7 @@ import binascii
 import gzip
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import index
@@ -40,6 +40,7 @@ __all__ = [
     "StreamCut",
     "endpoint_text",
     "gzipped",
+    "is_key_space",
 ]
 
 # Method deflate, no flags, no time, no extra flags; unknown system, as Java writes it since version 16.
@@ -60,6 +61,13 @@ A server divides 1 by the number of segments: of 49, the last one ends at 0.9999
 
 Endpoint: TypeAlias = tuple[str, int]
 """A host name or address, and a port."""
+
+
+def is_key_space(ranges: Sequence[tuple[float, float]]) -> bool:
+    """Return whether ranges, each from its low end to its high one, follow each other from 0 to 1."""
+    ends = [0.0, *(high for _, high in ranges)]
+    starts = [*(low for low, _ in ranges), 1.0]
+    return all(abs(end - start) < ROUNDING for end, start in zip(ends, starts, strict=True))
 
 
 def endpoint_text(endpoint: Endpoint) -> str:
