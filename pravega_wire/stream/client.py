@@ -393,8 +393,14 @@ class PravegaClient:
     async def update_stream(self, stream: StreamName, config: StreamConfiguration) -> None:
         """Replace the whole configuration of a stream.
 
+        If the scaling policy is a fixed number of segments, or its minimum is larger than their number, the
+        stream is scaled.
+
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
+        :raises ScaleConflictError: the stream would be scaled, and the controller would never end that: of 49
+            segments, and of some other numbers, the last one ends a little before the end of the key space.
+            The message says what to do instead.
         :raises ScopeBrokenError: the controller cannot record the tags, because the scope has lost its table
             of tags. The stream can be written and read, but no longer changed, sealed or deleted.
         """

@@ -1,4 +1,4 @@
-"""Deleting scopes, and detecting scopes that have lost their tables.
+"""Deleting scopes, updating streams, and detecting scopes that have lost their tables.
 
 See ``docs/protocol/unforgiving.md``, "Deleting a scope that is not empty".
 
@@ -18,6 +18,7 @@ from pravega_wire.errors import (
     ControllerError,
     NotFoundError,
     PravegaError,
+    ScaleConflictError,
     ScopeBrokenError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
@@ -30,7 +31,7 @@ from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.support.nurseries import lone_errors
 from pravega_wire.transport.limits import note_failure, note_progress
 from pravega_wire.values.groups import RetentionType
-from pravega_wire.values.policies import StreamConfiguration
+from pravega_wire.values.policies import ScaleType, ScalingPolicy, StreamConfiguration
 from pravega_wire.values.types import ScopedStream
 
 __all__ = ["delete", "delete_recursively", "update_stream"]
@@ -106,6 +107,7 @@ async def _delete_subscribers(core: ClientCore, scope: str) -> bool:
 
 async def update_stream(core: ClientCore, name: ScopedStream, configuration: StreamConfiguration) -> None:
     """Replace a stream's configuration; see :meth:`PravegaClient.update_stream`."""
+    await _check_ends(core, name, configuration.scaling)
 
     async def update() -> None:
         backoff = Backoff()
@@ -125,6 +127,30 @@ async def update_stream(core: ClientCore, name: ScopedStream, configuration: Str
         await update()
     else:
         await _watched(update, lambda: _watch_tags(core, name, min(configuration.tags)))
+
+
+async def _check_ends(core: ClientCore, name: ScopedStream, scaling: ScalingPolicy) -> None:
+    """Refuse an update that the controller would begin and never end.
+
+    See ``docs/protocol/unforgiving.md``, "Scaling to another end by an update".
+    """
+    wanted = scaling.min_segments
+    active = await core.controller.get_current_segments(name.scope, name.name)
+    fixed = scaling.scale_type is ScaleType.FIXED_NUM_SEGMENTS
+    if not active or len(active) == wanted or (len(active) > wanted and not fixed):
+        return
+    # As a controller computes it.
+    end, new = max(each.high for each in active), wanted * (1.0 / wanted)
+    if end != new:
+        first = "" if len(active) < wanted else f"update it to a policy by rate with {wanted} segments, "
+        raise ScaleConflictError(
+            f"stream {name} cannot be updated from {len(active)} to {wanted} segments: their keys would end "
+            f"at {new} instead of {end}, and no controller finishes such an update. Instead, {first}scale it "
+            f"to {wanted} segments with scale_stream, or with the command pravega-wire stream scale, and "
+            "update it then",
+            scope=name.scope,
+            stream=name.name,
+        )
 
 
 async def _watched(call: Callable[[], Awaitable[T]], watch: Callable[[], Awaitable[PravegaError]]) -> T:

@@ -235,7 +235,7 @@ async def test_segments_whose_last_one_ends_beside_the_key_space(
         await client.create_stream("source", 49)
         await fill_epoch(client, "source")
         await client.create_stream("also", 49)
-        await client.update_stream("also", StreamConfiguration(ScalingPolicy.fixed(1)))
+        await client.update_stream("also", StreamConfiguration(ScalingPolicy.by_data_rate(1 << 30, 2, 1)))
         await archive_stream(client, "source", tmp_path)
         for stream in ("restored", "also"):
             restored = await restore_stream(client, tmp_path, stream)

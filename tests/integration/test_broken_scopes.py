@@ -24,6 +24,7 @@ from pravega_wire import (
 )
 from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.errors import (
+    ControllerError,
     ReaderGroupError,
     ScopeBrokenError,
     ScopeNotEmptyError,
@@ -208,6 +209,21 @@ async def test_a_group_can_be_deleted_after_a_stream_that_it_subscribes_to(
         async with open_controller(config.endpoints) as controller:
             for name in (*names[1:], "new"):
                 assert await controller.list_subscribers(scope, name) == []
+
+
+async def test_an_update_that_moves_the_end_of_the_keys(config: PravegaConfig) -> None:
+    """The client refuses it; a controller never ends it, and refuses every other update."""
+    async with open_client(config) as client:
+        scope = str(client.config.scope)
+        await client.create_stream("stream", 49)
+    async with open_controller(config.endpoints) as controller:
+        with trio.move_on_after(3.0) as unanswered:
+            await controller.update_stream(scope, "stream", StreamConfiguration(ScalingPolicy.fixed(1)))
+        assert unanswered.cancelled_caught
+        with trio.move_on_after(3.0) as refused, pytest.raises(ControllerError, match="FAILURE"):
+            await controller.update_stream(scope, "stream", StreamConfiguration(ScalingPolicy.fixed(49)))
+        assert not refused.cancelled_caught
+        assert len(await controller.get_current_segments(scope, "stream")) == 49
 
 
 async def test_tags_that_can_be_entered(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:

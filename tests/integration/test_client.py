@@ -28,6 +28,7 @@ from pravega_wire import (
     open_client,
     sync,
 )
+from pravega_wire.cli.work.streams import even_ranges
 from pravega_wire.controller.channels import Channels, _CallFailedError
 from pravega_wire.errors import (
     ArgumentTypeError,
@@ -39,6 +40,7 @@ from pravega_wire.errors import (
     PermissionDeniedError,
     PravegaError,
     RetriesExhaustedError,
+    ScaleConflictError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
     StreamNotFoundError,
@@ -595,6 +597,43 @@ async def test_requests_that_meet_one_another_in_the_controller(config: PravegaC
             assert not await client.key_value_table_exists(name)
             assert not await client.stream_exists(name)
             assert not await client.reader_group_exists(name)
+
+
+async def test_updates_that_a_controller_would_never_finish(config: PravegaConfig) -> None:
+    """The last of 49 segments ends beside the end of the key space, and no scale moves the end."""
+    one, many, fewest = ScalingPolicy.fixed(1), ScalingPolicy.fixed(49), ScalingPolicy.by_data_rate(1 << 30)
+    async with open_client(config) as client:
+
+        async def refused(stream: str, scaling: ScalingPolicy, match: str) -> None:
+            with pytest.raises(ScaleConflictError, match=match) as caught:
+                await client.update_stream(stream, StreamConfiguration(scaling))
+            assert caught.value.stream == stream
+
+        async def scaled(stream: str, count: int) -> None:
+            seal, ranges = even_ranges(await client.active_segments(stream), count)
+            await client.scale_stream(stream, seal, ranges)
+
+        await client.create_stream("growing", 1)
+        await refused(
+            "growing", many, "from 1 to 49 segments.* end at 0.9+ instead of 1.0.* Instead, scale it"
+        )
+        await scaled("growing", 49)
+        await client.update_stream("growing", StreamConfiguration(many))
+        assert (await client.stream_config("growing")).scaling == many
+        assert len(await client.active_segments("growing")) == 49
+
+        await client.create_stream("shrinking", 49)
+        await refused("shrinking", one, "from 49 to 1 segments.* a policy by rate with 1 segments, scale it")
+        await client.update_stream("shrinking", StreamConfiguration(fewest))
+        await scaled("shrinking", 1)
+        await client.update_stream("shrinking", StreamConfiguration(one))
+        assert (await client.stream_config("shrinking")).scaling == one
+        assert len(await client.active_segments("shrinking")) == 1
+
+        # The same end.
+        await client.create_stream("longer", 49)
+        await client.update_stream("longer", StreamConfiguration(ScalingPolicy.fixed(98)))
+        assert len(await client.active_segments("longer")) == 98
 
 
 async def test_no_cut_beyond_the_end_becomes_the_head(config: PravegaConfig) -> None:

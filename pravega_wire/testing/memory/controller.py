@@ -459,6 +459,9 @@ class Controller:
             return pb.UpdateStreamStatus(status="STREAM_NOT_FOUND")
         if stream.sealed:
             return pb.UpdateStreamStatus(status="STREAM_SEALED")
+        if stream.updating:
+            return pb.UpdateStreamStatus(status="FAILURE")
+        stream.updating = True
         self._check_free(stream)
         before, stream.config = stream.config, request
         if request.scalingPolicy.minNumSegments < 1:
@@ -466,20 +469,25 @@ class Controller:
             stream.stuck = True
             raise _Never
         self._follow_policies(stream, before)
-        tags = set(request.tags.tag)
-        if "_tags" in self._scopes[stream.scope].broken and tags != stream.tags:
-            stream.stuck = True
-            raise _Never
-        stream.tags = tags
         policy = request.scalingPolicy
         active, wanted = len(stream.parts), policy.minNumSegments
         if active < wanted or (active > wanted and policy.scaleType == pb.ScalingPolicy.FIXED_NUM_SEGMENTS):
             ranges = [(each.low, each.high) for each in even_parts(wanted, 0)]
+            if ranges[-1][1] != max(each.high for each in stream.parts):
+                # No scale may have other ends, and the workflow of the update does not end without it.
+                stream.stuck = True
+                raise _Never
             self._begin_scale(stream, [each.id for each in stream.parts], ranges)
             self._settle(stream)
         for each in stream.parts:
             segment = self._store.segment(_name(stream, each.id))
             self._store.set_policy(segment, policy.scaleType, policy.targetRate)
+        tags = set(request.tags.tag)
+        if "_tags" in self._scopes[stream.scope].broken and tags != stream.tags:
+            stream.stuck = True
+            raise _Never
+        stream.tags = tags
+        stream.updating = False
         return pb.UpdateStreamStatus()
 
     def getStreamConfiguration(self, request: pb.StreamInfo) -> pb.StreamConfig:

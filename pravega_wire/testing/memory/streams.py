@@ -166,6 +166,7 @@ class Stream:
     :ivar kept_cuts: cuts that were recorded for retention: the time in milliseconds, the size of the stream
         up to the cut, and the cut.
     :ivar stuck: whether a workflow can never end, so that no other one can begin.
+    :ivar updating: whether an update of its configuration was begun and has not ended.
     :ivar unfinished: whether its creation was not finished.
     """
 
@@ -186,6 +187,7 @@ class Stream:
     kept_cuts: list[tuple[int, int, dict[int, int]]] = field(default_factory=list)
     sealed: bool = False
     stuck: bool = False
+    updating: bool = False
     unfinished: bool = False
 
     @property
