@@ -666,7 +666,7 @@ def _staging_too_late() -> Iterator[None]:
         yield
 
 
-@tooth("claim not checked", ("sink",), seeds=(247, 248))
+@tooth("claim not checked", ("sink",), seeds=(15, 167))
 def _claim_not_checked() -> Iterator[None]:
     """An attempt does not look whether its batch was finished while it created its segments."""
     with patch(f"{_PARTITIONS}._require_claim", lambda self, revisioned, record: None):
