@@ -233,7 +233,7 @@ class Manifest:
             stream,
             _cut_of(stream, values["start"]),
             _cut_of(stream, values["end"]),
-            int(values["part_bytes"]),
+            _number("part_bytes", values["part_bytes"], 1),
             values["state"] == "complete",
             tuple(_layout_of(each) for each in values["layouts"]),
             tuple(_segment_of(each) for each in values["segments"]),
@@ -274,9 +274,9 @@ def _cut_of(stream: ScopedStream, value: dict[str, Any]) -> StreamCut:
     return StreamCut(stream, {int(key): int(offset) for key, offset in value["positions"].items()})
 
 
-def _number(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is {value!r:.60}, not a whole number from 0")
+def _number(name: str, value: object, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} is {value!r:.60}, not a whole number from {least}")
     return value
 
 

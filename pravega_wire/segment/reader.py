@@ -118,7 +118,7 @@ class RangeReader:
         if not 0 <= start <= end:
             raise InvalidArgumentError(f"range {start}..{end} of {target.name} is not a range")
         self.target = target
-        self.offset = start
+        self.offset = self._start = start
         self.end = end
         self._stores = stores
         self.counts = stores.counters.reading(target.scope, target.stream)
@@ -285,9 +285,15 @@ class RangeReader:
                 self.offset += len(chunk)
                 self._ask_ahead()
                 return chunk
-            if self._failure is not None:
-                last = self._failure
-                await self._recover(self._failure)
+            failure = self._failure
+            if failure is not None:
+                if last is not None and self.offset == self._start and not self._end_checked:
+                    # A store closes the connection for a read that begins after the end of a sealed segment.
+                    self._failure, self._end_checked = None, True
+                    await self._check_end()
+                    failure = self._failure or failure
+                last = failure
+                await self._recover(failure)
                 continue
             await self._wait()
         return None
@@ -327,7 +333,7 @@ class RangeReader:
         await self._arrived.wait()
 
     async def _check_end(self) -> None:
-        """Fail if a silent store waits for data that is in the range and not in the segment."""
+        """Fail if the range ends after the segment."""
         info = None
         with trio.move_on_after(LOOK_SECONDS), suppress(PravegaError):
             info = await SegmentMetadata(self._stores, self.target).info()

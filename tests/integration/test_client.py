@@ -221,9 +221,13 @@ async def test_batches_between_cuts(config: PravegaConfig) -> None:
         with pytest.raises(InvalidStreamCutError, match="only"):
             await client.segment_ranges("t", first, beyond)
         short = (await client.segment_ranges("t", second))[0]
+        between = await client.segment_ranges("t", first, second)
+        sealed = next(each for each in between if each.segment_id not in second.positions)
         for wrong_range in (
             replace(short, end_offset=short.end_offset + 100),
             replace(short, start_offset=short.end_offset, end_offset=short.end_offset + 100),
+            # A store closes the connection.
+            replace(sealed, start_offset=sealed.end_offset + 1, end_offset=sealed.end_offset + 100),
         ):
             with pytest.raises(InvalidArgumentError, match="reaches beyond the end of segment"):
                 [batch async for batch in client.read_range(wrong_range)]
