@@ -223,13 +223,19 @@ class Block(Generic[P]):
             _await_more(ack)
             self.extra.append(ack)
 
-    def adopt(self, old: Block[P]) -> None:
-        """Let the promises of ``old`` wait for this block as well, because it holds some of its events."""
-        if not self.extra or self.extra[-1] is not old.ack:
-            acks: tuple[Promise, ...] = (*old.extra, old.ack)
-            for ack in acks:
-                _await_more(ack)
-            self.extra += acks
+    def adopt(self, old: Iterable[Block[P]]) -> None:
+        """Let the promises of other blocks wait for this one as well, because it holds some of their events.
+
+        Each does so once: otherwise they would double whenever a segment is split and merged again.
+        """
+        known = {*self.extra}
+        acks: dict[Promise, None] = {}
+        for each in old:
+            acks |= dict.fromkeys((*each.extra, each.ack))
+        more = [ack for ack in acks if ack not in known]
+        for ack in more:
+            _await_more(ack)
+        self.extra += more
 
     def frame(self, writer_id: bytes, request_id: int) -> bytes:
         """Build the whole frame for a first send; this closes the block."""
@@ -631,12 +637,15 @@ def hand_over(ended: Iterable[Appends[P]], heir_of: Callable[[Place], Appends[P]
     # numbers keep their order.
     pieces.sort(key=lambda piece: piece[2])
     heirs = [heir_of(places[0]) for _, places, _, _ in pieces]
+    moved: dict[Block[P], dict[Block[P], None]] = {}
     for (framed, places, numbers, old), heir in zip(pieces, heirs, strict=True):
         if old.atomic:
             block = heir.put_atomic([framed], places, len(framed), len(places), numbers)
         else:
             block = heir.room(len(framed))
             block.put([framed], places, len(framed), len(places), numbers)
-        block.adopt(old)
+        moved.setdefault(block, {})[old] = None
+    for block, olds in moved.items():
+        block.adopt(olds)
     for old in dict.fromkeys(piece[3] for piece in pieces):
         old.settle()

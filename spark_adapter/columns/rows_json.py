@@ -79,7 +79,7 @@ def column_to_json(column: pa.Array, before: int = 0) -> list[bytes]:
     write = json_writer(column.type)
     if column.null_count:
         row = before + column.is_null().index(True).as_py()
-        raise InvalidArgumentError(f"row {row} has a null, which cannot be an event; filter out rows with null")
+        raise InvalidArgumentError(f"row {row} has a null, which is no event; filter out rows with null")
     # Python does not know all zones of Spark ("GMT+8").
     in_utc = retyped(column.type, _in_utc)
     if in_utc != column.type:

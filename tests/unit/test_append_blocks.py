@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.protocol.append import Appends, Block, Place, Promise, settle
+from pravega_wire.protocol.append import Appends, Block, Place, Promise, hand_over, settle
 from pravega_wire.protocol.commands import DataAppended
 from pravega_wire.protocol.events import frame_event
 
@@ -143,3 +143,43 @@ def test_a_small_block_awaits_a_lull_unless_it_is_forced() -> None:
     # The block in flight has to be acknowledged first.
     appends.open.put([bytes(50)], [None], 50, 1)
     assert not appends.awaits_lull
+
+
+class Counted(Promise):
+    """Counts how often it was kept."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self, pending: int = 1) -> None:
+        super().__init__(pending)
+        self.kept = 0
+
+    def _on_done(self) -> None:
+        self.kept += 1
+
+
+def test_promises_of_events_that_follow_many_scales() -> None:
+    """A segment is split and merged again and again before anything is stored: each promise is kept once."""
+
+    def segment() -> Appends[Counted]:
+        return Appends("s/t/0.#epoch.0", UUID(int=1), Counted)
+
+    whole = segment()
+    for number in range(6):
+        framed = frame_event(b"%d" % number)
+        whole.open.put([framed], [number / 6], len(framed), 1)
+        whole.close_block()
+    promises = [block.ack for block in whole.unacknowledged]
+    whole.flush(promises[0])
+    for _ in range(40):
+        low, high = segment(), segment()
+        hand_over([whole], lambda place, low=low, high=high: low if place < 0.5 else high)
+        whole = segment()
+        hand_over([low, high], lambda _, whole=whole: whole)
+    found = [bytes(framed)[8:] for block in whole.unacknowledged for framed, _ in block.events()]
+    assert found == [b"%d" % number for number in range(6)]
+    assert [each.kept for each in promises] == [0] * 6
+    for block in whole.unacknowledged:
+        assert len(block.extra) == len({*block.extra})
+        block.settle()
+    assert [each.kept for each in promises] == [1] * 6

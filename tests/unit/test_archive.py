@@ -117,7 +117,7 @@ def test_the_manifest_is_its_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [0, -1, True, "100", 1.5])
 def test_a_size_of_files_that_no_archive_has(tmp_path: Path, wrong: object) -> None:
     values = json.loads(archive(tmp_path).to_json())
-    with pytest.raises(InvalidArgumentError, match="part_bytes is .*, not a whole number from 1"):
+    with pytest.raises(InvalidArgumentError, match=r"part_bytes is .*, not a whole number from 1"):
         Manifest.from_json(json.dumps(values | {"part_bytes": wrong}))
 
 

@@ -401,7 +401,7 @@ def test_what_has_no_json_is_refused() -> None:
         json_writer(pa.duration("us"))
     with pytest.raises(InvalidArgumentError, match="a map with keys of type"):
         json_writer(pa.map_(pa.int32(), pa.int32()))
-    with pytest.raises(InvalidArgumentError, match="row 1 has a null, which cannot be an event"):
+    with pytest.raises(InvalidArgumentError, match="row 1 has a null, which is no event"):
         column_to_json(pa.array([1, None]))
     with pytest.raises(InvalidArgumentError, match="cannot be written as JSON"):
         column_to_json(pa.array([2**62], pa.timestamp("us", "UTC")))
