@@ -53,7 +53,7 @@ from tests.simulation.blocking import (
 from tests.simulation.cluster import CONTROLLERS
 from tests.simulation.events import check_transactions, maybe_scale, stored_events
 from tests.simulation.machine import Failure
-from tests.simulation.world import SCOPE, Process, Workload, World
+from tests.simulation.world import LONGEST_STORE_DELAY, SCOPE, Process, Workload, World
 
 STREAM, LEDGER = "events", "ledger"
 KEY = SinkKey("query", f"{SCOPE}/{STREAM}")
@@ -576,7 +576,7 @@ class Sink(Workload):
     async def end(self) -> None:
         """One driver, which nothing disturbs, has to be able to go on, and removes all that was left."""
         # What a killed driver has sent may be stored for some seconds, and fences whoever has read before.
-        for wait in (10.0, self.lease + 10.0):
+        for wait in (LONGEST_STORE_DELAY, self.lease + 10.0):
             await trio.sleep(wait)
             while True:
                 checkpoint = self.checkpoints[-1]
