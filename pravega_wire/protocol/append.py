@@ -229,13 +229,13 @@ class Block(Generic[P]):
         Each does so once: otherwise they would double whenever a segment is split and merged again.
         """
         known = {*self.extra}
-        acks: dict[Promise, None] = {}
         for each in old:
-            acks |= dict.fromkeys((*each.extra, each.ack))
-        more = [ack for ack in acks if ack not in known]
-        for ack in more:
-            _await_more(ack)
-        self.extra += more
+            acks: tuple[Promise, ...] = (*each.extra, each.ack)
+            for ack in acks:
+                if ack not in known:
+                    known.add(ack)
+                    _await_more(ack)
+                    self.extra.append(ack)
 
     def frame(self, writer_id: bytes, request_id: int) -> bytes:
         """Build the whole frame for a first send; this closes the block."""

@@ -289,9 +289,7 @@ class RangeReader:
             if failure is not None:
                 if last is not None and self.offset == self._start and not self._end_checked:
                     # A store closes the connection for a read that begins after the end of a sealed segment.
-                    self._failure, self._end_checked = None, True
-                    await self._check_end()
-                    failure = self._failure or failure
+                    failure = await self._check_end() or failure
                 last = failure
                 await self._recover(failure)
                 continue
@@ -309,8 +307,10 @@ class RangeReader:
                     await self._arrived.wait()
                     return
                 if connection.received_bytes - before < PROGRESS_BYTES:
-                    self._end_checked = True
-                    await self._check_end()
+                    # The store may be waiting for what is in the range and not in the segment.
+                    beyond = await self._check_end()
+                    if beyond is not None:
+                        self._fail(beyond)
                     if self._arrived.is_set():
                         return
                     patience = min(patience, self._backoff.attempt_left(patience))
@@ -332,13 +332,15 @@ class RangeReader:
             self._backoff.arriving()
         await self._arrived.wait()
 
-    async def _check_end(self) -> None:
-        """Fail if the range ends after the segment."""
+    async def _check_end(self) -> PravegaError | None:
+        """Ask, once, where the segment ends; return the error if the range ends after it."""
+        self._end_checked = True
         info = None
         with trio.move_on_after(LOOK_SECONDS), suppress(PravegaError):
             info = await SegmentMetadata(self._stores, self.target).info()
-        if info is not None and info.write_offset < self.end:
-            self._fail(beyond_end(self.target.name, self.offset, self.end, info.write_offset))
+        if info is None or info.write_offset >= self.end:
+            return None
+        return beyond_end(self.target.name, self.offset, self.end, info.write_offset)
 
     def close(self) -> None:
         """Release the connection. A call that is receiving gets :class:`ClosedError`.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
@@ -466,8 +466,7 @@ class Controller:
         before, stream.config = stream.config, request
         if request.scalingPolicy.minNumSegments < 1:
             # The workflow cannot make such an epoch, and tries for ever (observed).
-            stream.stuck = True
-            raise _Never
+            _stay_stuck(stream)
         self._follow_policies(stream, before)
         policy = request.scalingPolicy
         active, wanted = len(stream.parts), policy.minNumSegments
@@ -475,8 +474,7 @@ class Controller:
             ranges = [(each.low, each.high) for each in even_parts(wanted, 0)]
             if ranges[-1][1] != max(each.high for each in stream.parts):
                 # No scale may have other ends, and the workflow of the update does not end without it.
-                stream.stuck = True
-                raise _Never
+                _stay_stuck(stream)
             self._begin_scale(stream, [each.id for each in stream.parts], ranges)
             self._settle(stream)
         for each in stream.parts:
@@ -484,8 +482,7 @@ class Controller:
             self._store.set_policy(segment, policy.scaleType, policy.targetRate)
         tags = set(request.tags.tag)
         if "_tags" in self._scopes[stream.scope].broken and tags != stream.tags:
-            stream.stuck = True
-            raise _Never
+            _stay_stuck(stream)
         stream.tags = tags
         stream.updating = False
         return pb.UpdateStreamStatus()
@@ -672,8 +669,7 @@ class Controller:
             return False
         if min(cut.values()) < 0:
             # No store truncates a segment at a negative offset, and the workflow tries for ever (observed).
-            stream.stuck = True
-            raise _Never
+            _stay_stuck(stream)
         gone = [part.id for part in stream.between(stream.cut, cut) if part.id not in cut]
         stream.cut = cut
         for each, offset in cut.items():
@@ -1224,6 +1220,12 @@ def _given(name: str, what: str, code: StatusCode = StatusCode.INTERNAL) -> str:
     if not name:
         raise _Failed(code, f"{what}: argument is null or empty")
     return name
+
+
+def _stay_stuck(stream: Stream) -> NoReturn:
+    """Let a workflow of a stream never end; the call that began it is not answered."""
+    stream.stuck = True
+    raise _Never
 
 
 def _check_epoch(number: int) -> None:
