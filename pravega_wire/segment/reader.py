@@ -49,7 +49,7 @@ _MOST_DEPTH = 32
 _SECONDS_EACH = 0.005
 # An answer that is late counts as progress if this much has arrived: more than keep-alives.
 PROGRESS_BYTES = 64 * 1024
-# If a store is silent for so long, the range may reach beyond the end of the segment.
+# If a store gives nothing for so long, the range may reach beyond the end of the segment.
 LOOK_SECONDS = 2.0
 
 
@@ -287,8 +287,7 @@ class RangeReader:
                 return chunk
             failure = self._failure
             if failure is not None:
-                if last is not None and self.offset == self._start and not self._end_checked:
-                    # A store closes the connection for a read that begins after the end of a sealed segment.
+                if self._may_begin_beyond_end():
                     failure = await self._check_end() or failure
                 last = failure
                 await self._recover(failure)
@@ -331,6 +330,19 @@ class RangeReader:
             # The store answers the other requests on this connection first.
             self._backoff.arriving()
         await self._arrived.wait()
+
+    def _may_begin_beyond_end(self) -> bool:
+        """Whether a store has done for so long what it does where a sealed segment ends before the range.
+
+        It closes the connection. A store that is away is told first, and so is not asked at once.
+        """
+        return (
+            not self._end_checked
+            and self.offset == self._start
+            and self._flow is not None
+            and self._flow.connection.closed
+            and self._backoff.taken >= LOOK_SECONDS
+        )
 
     async def _check_end(self) -> PravegaError | None:
         """Ask, once, where the segment ends; return the error if the range ends after it."""

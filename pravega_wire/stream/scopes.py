@@ -142,12 +142,12 @@ async def _check_ends(core: ClientCore, name: ScopedStream, scaling: ScalingPoli
     # As a controller computes it.
     end, new = max(each.high for each in active), wanted * (1.0 / wanted)
     if end != new:
-        first = "" if len(active) < wanted else f"update it to a policy by rate with {wanted} segments, "
+        first = "" if len(active) < wanted else f"update it to a policy by rate with min_segments={wanted}, "
         raise ScaleConflictError(
-            f"stream {name} cannot be updated from {len(active)} to {wanted} segments: their keys would end "
-            f"at {new} instead of {end}, and no controller finishes such an update. Instead, {first}scale it "
-            f"to {wanted} segments with scale_stream, or with the command pravega-wire stream scale, and "
-            "update it then",
+            f"the number of segments of stream {name} cannot be updated from {len(active)} to {wanted}: "
+            f"their keys would end at {new} instead of {end}, and no controller finishes such an update. "
+            f"Instead, {first}scale it to {wanted} with scale_stream, or with pravega-wire stream scale, "
+            "and update it then",
             scope=name.scope,
             stream=name.name,
         )

@@ -618,16 +618,14 @@ async def test_updates_that_a_controller_would_never_finish(config: PravegaConfi
             await client.scale_stream(stream, seal, ranges)
 
         await client.create_stream("growing", 1)
-        await refused(
-            "growing", many, "from 1 to 49 segments.* end at 0.9+ instead of 1.0.* Instead, scale it"
-        )
+        await refused("growing", many, "from 1 to 49: .* end at 0.9+ instead of 1.0.* Instead, scale it")
         await scaled("growing", 49)
         await client.update_stream("growing", StreamConfiguration(many))
         assert (await client.stream_config("growing")).scaling == many
         assert len(await client.active_segments("growing")) == 49
 
         await client.create_stream("shrinking", 49)
-        await refused("shrinking", one, "from 49 to 1 segments.* a policy by rate with 1 segments, scale it")
+        await refused("shrinking", one, "from 49 to 1: .* a policy by rate with min_segments=1, scale it")
         await client.update_stream("shrinking", StreamConfiguration(fewest))
         await scaled("shrinking", 1)
         await client.update_stream("shrinking", StreamConfiguration(one))

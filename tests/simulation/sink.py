@@ -248,6 +248,8 @@ class Sink(Workload):
         self.second = rng.choice((0.0, 0.3))
         self.loses = rng.choice((0.0, 0.3))
         self.checkpoints = [Checkpoint()]
+        # Those that drivers are running with.
+        self.in_use: list[Checkpoint] = []
         self.executors = [Executor() for _ in range(rng.randint(1, 3))]
         self.running = 0
         # What was elected for each batch: the events of each try.
@@ -378,7 +380,9 @@ class Sink(Workload):
                 self.checkpoints.append(checkpoint)
             elif rng.random() < 0.2 and checkpoint.done == len(checkpoint.plans) > 0:
                 checkpoint.done -= 1  # the last entry of the log of commits was lost
+            self.in_use.append(checkpoint)
             await process.run(partial(run_blocking, self.drive, checkpoint, False))
+            self.in_use.remove(checkpoint)
             is_full = any(each.done >= _MOST_BATCHES for each in self.checkpoints)
             with trio.move_on_after(inf if is_full else world.pause(rng) + 0.5):
                 await world.over.wait()
@@ -389,8 +393,9 @@ class Sink(Workload):
                 self.run_query(is_last, Run(process, client, checkpoint))
             except OlderCheckpointError as error:
                 self.bear(error)
-                # The checkpoint of a driver that was late may have gone on without it.
-                if checkpoint in self.checkpoints and (error.batch or 0) >= checkpoint.done:
+                # Another driver may have gone on with the checkpoint, or may do so yet.
+                went_on = checkpoint.done > (error.batch or 0) or self.in_use.count(checkpoint) > 1
+                if checkpoint in self.checkpoints and not went_on:
                     self.checkpoints.remove(checkpoint)
                 if not self.checkpoints:
                     raise Failure(f"no checkpoint is accepted: {error}") from error

@@ -13,6 +13,7 @@ import trio.testing
 from pravega_wire.errors import (
     ConnectionLostError,
     DataLossError,
+    InvalidArgumentError,
     NoSuchSegmentError,
     PravegaError,
     RetriesExhaustedError,
@@ -20,7 +21,7 @@ from pravega_wire.errors import (
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.following import FollowingReader
-from pravega_wire.segment.reader import RangeReader
+from pravega_wire.segment.reader import LOOK_SECONDS, RangeReader
 from pravega_wire.segment.store import SegmentStores
 from pravega_wire.transport.limits import Limits
 
@@ -320,3 +321,36 @@ def test_a_store_that_answers_without_bytes_is_asked_less_and_less_often(kind: t
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert asked[0] == asked[1]
     assert len(asked) < TIMEOUT
+
+
+def test_a_store_that_closes_every_connection_is_asked_for_the_end() -> None:
+    """So it answers a read that begins after the end of a sealed segment."""
+
+    class Closing(Store):
+        def __init__(self) -> None:
+            super().__init__()
+            self.info = info_of(length=5, sealed=True)
+            self.lost: list[float] = []
+
+        def send(self, command: c.ReadSegment) -> None:
+            super().send(command)
+            self.closed = True
+            self.lost.append(trio.current_time())
+            reader.on_lost(ConnectionLostError("closed"))
+
+        async def flow(self, endpoint: str, handler: object) -> Store:
+            self.closed = False
+            return self
+
+    async def main() -> None:
+        nonlocal reader
+        store = Closing()
+        reader = RangeReader(cast("Any", store), cast("Any", store), 6, 10)
+        with pytest.raises(InvalidArgumentError, match=r"6\.\.10 reaches beyond the end of segment .* 5$"):
+            await reader.receive()
+        # Not while a store that is away has not been told.
+        assert len(store.lost) > 2
+        assert LOOK_SECONDS <= store.lost[-1] - store.lost[0] < 3 * LOOK_SECONDS
+
+    reader: RangeReader
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
