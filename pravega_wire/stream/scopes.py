@@ -74,7 +74,7 @@ async def delete_recursively(core: ClientCore, scope: str) -> bool:
         # A 0.13.0 server says the same whether it existed or not. It is asked in any case, for the rest of a
         # scope whose deletion was interrupted.
         existed = await _delete_subscribers(core, scope)
-        deleted = await core.controller.delete_scope_recursive(scope) and existed
+        deleted = await _once_free(lambda: core.controller.delete_scope_recursive(scope)) and existed
         # A controller that has begun it, for another call or for one that was cancelled, says so at once.
         backoff = Backoff(longest=0.5)
         while await core.controller.check_scope_exists(scope):
@@ -110,18 +110,10 @@ async def update_stream(core: ClientCore, name: ScopedStream, configuration: Str
     await _check_ends(core, name, configuration.scaling)
 
     async def update() -> None:
-        backoff = Backoff()
-        while True:
-            try:
-                return await core.controller.update_stream(name.scope, name.name, configuration)
-            except ControllerError as error:
-                # Another update is in progress: another client's, or the first request of this call, whose
-                # answer was lost.
-                if error.status != "FAILURE":
-                    raise
-                await check_not_sealed(core, name)
-                note_failure(error)
-            await backoff.wait()
+        await _once_free(
+            lambda: core.controller.update_stream(name.scope, name.name, configuration),
+            lambda: check_not_sealed(core, name),
+        )
 
     if not configuration.tags:
         await update()
@@ -151,6 +143,27 @@ async def _check_ends(core: ClientCore, name: ScopedStream, scaling: ScalingPoli
             scope=name.scope,
             stream=name.name,
         )
+
+
+async def _once_free(
+    call: Callable[[], Awaitable[T]], check: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+) -> T:
+    """Return the answer of ``call``, made again while the controller is busy with another one of its kind.
+
+    That is another client's, or the first request of this call, whose answer was lost.
+
+    :param check: raises if there is another reason.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            return await call()
+        except ControllerError as error:
+            if error.status != "FAILURE":
+                raise
+            await check()
+            note_failure(error)
+        await backoff.wait()
 
 
 async def _watched(call: Callable[[], Awaitable[T]], watch: Callable[[], Awaitable[PravegaError]]) -> T:

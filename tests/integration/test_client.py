@@ -601,6 +601,14 @@ async def test_requests_that_meet_one_another_in_the_controller(config: PravegaC
             assert not await client.key_value_table_exists(name)
             assert not await client.stream_exists(name)
             assert not await client.reader_group_exists(name)
+        for number in range(3):
+            scope = f"{config.scope}-{number}"
+            await client.create_scope(scope)
+            await client.create_stream(f"{scope}/s")
+            async with trio.open_nursery() as nursery:
+                for each in (client, other):
+                    nursery.start_soon(partial(each.delete_scope, scope, recursive=True))
+            assert not await client.scope_exists(scope)
 
 
 async def test_updates_that_a_controller_would_never_finish(config: PravegaConfig) -> None:
