@@ -332,16 +332,18 @@ class RangeReader:
         await self._arrived.wait()
 
     def _may_begin_beyond_end(self) -> bool:
-        """Whether a store has done for so long what it does where a sealed segment ends before the range.
+        """Whether stores do what they do where a sealed segment ends before the range: hang up after a read.
 
-        It closes the connection. A store that is away is told first, and so is not asked at once.
+        After two failures: connections may have been lost before they were used, and it is told by then that
+        the reader has to wait, if its store is away.
         """
         return (
             not self._end_checked
             and self.offset == self._start
             and self._flow is not None
             and self._flow.connection.closed
-            and self._backoff.taken >= LOOK_SECONDS
+            and self._flow.connection.greeting < math.inf
+            and self._backoff.attempts > 1
         )
 
     async def _check_end(self) -> PravegaError | None:
