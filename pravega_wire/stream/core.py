@@ -48,6 +48,8 @@ class ClientCore:
     turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
     group_states: WeakValueDictionary[ScopedStream, Any] = field(default_factory=WeakValueDictionary)
     """The states of reader groups that are open; see :mod:`pravega_wire.stream.group_link`."""
+    scope_deletion: trio.Lock = field(default_factory=trio.Lock)
+    """Whose turn it is to delete a scope with its contents; see :mod:`pravega_wire.stream.scopes`."""
     committer: UUID = field(default_factory=lambda: environment().new_id())
     """The writer that event times of transactions are noted for, unless the program names another."""
     leaving: Leaving = field(init=False)

@@ -81,7 +81,10 @@ async def delete_recursively(core: ClientCore, scope: str) -> bool:
             await backoff.wait()
         return deleted
 
-    return await _watched(call, lambda: _watch_deletion(core, scope))
+    # Those of several scopes at once stop a controller (docs/protocol/unforgiving.md).
+    async with core.scope_deletion:
+        note_progress()
+        return await _watched(call, lambda: _watch_deletion(core, scope))
 
 
 async def _delete_subscribers(core: ClientCore, scope: str) -> bool:
