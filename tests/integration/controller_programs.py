@@ -27,32 +27,12 @@ _ENDS = (pb.TxnState.COMMITTED, pb.TxnState.ABORTED)
 _GROUP = UUID(int=7)
 
 
-class StreamRun(Run):
-    """A program about one stream.
-
-    :ivar ids: ids of segments that there are or were, and where their keys begin.
-    :ivar txns: ids of transactions.
-    """
+class ControllerRun(Run):
+    """A program that makes calls to a controller."""
 
     def __init__(self, memory: Memory, link: StoreLink, channel: Channel) -> None:
         super().__init__(memory, link)
         self._channel = channel
-        self.names = []
-        self.not_made = set()
-        self.ids: dict[int, float] = {}
-        self.txns: list[pb.TxnId] = []
-        self.current: list[pb.SegmentRange] = []
-
-    @property
-    def stream(self) -> pb.StreamInfo:
-        return pb.StreamInfo(scope=self.scope, stream=STREAM)
-
-    def config(self, segments: int, **more: Any) -> pb.StreamConfig:
-        policy = pb.ScalingPolicy(minNumSegments=segments)
-        return pb.StreamConfig(streamInfo=self.stream, scalingPolicy=policy, **more)
-
-    def cut(self, positions: dict[int, int]) -> pb.StreamCut:
-        return pb.StreamCut(streamInfo=self.stream, cut=positions)
 
     async def call(self, rpc: str, request: Message) -> Any:
         """Make a call; return the message of the answer. One that is never answered ends the program."""
@@ -72,6 +52,33 @@ class StreamRun(Run):
         while not done(message_of(rpc, await self._channel.call(rpc, request))):
             # It does not signal that, so this asks now and then.
             await trio.sleep(0.02)
+
+
+class StreamRun(ControllerRun):
+    """A program about one stream.
+
+    :ivar ids: ids of segments that there are or were, and where their keys begin.
+    :ivar txns: ids of transactions.
+    """
+
+    def __init__(self, memory: Memory, link: StoreLink, channel: Channel) -> None:
+        super().__init__(memory, link, channel)
+        self.names = []
+        self.not_made = set()
+        self.ids: dict[int, float] = {}
+        self.txns: list[pb.TxnId] = []
+        self.current: list[pb.SegmentRange] = []
+
+    @property
+    def stream(self) -> pb.StreamInfo:
+        return pb.StreamInfo(scope=self.scope, stream=STREAM)
+
+    def config(self, segments: int, **more: Any) -> pb.StreamConfig:
+        policy = pb.ScalingPolicy(minNumSegments=segments)
+        return pb.StreamConfig(streamInfo=self.stream, scalingPolicy=policy, **more)
+
+    def cut(self, positions: dict[int, int]) -> pb.StreamCut:
+        return pb.StreamCut(streamInfo=self.stream, cut=positions)
 
     async def begin(self) -> None:
         await self.call("createScope", pb.ScopeInfo(scope=self.scope))

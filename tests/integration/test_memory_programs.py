@@ -1,7 +1,7 @@
 """Random programs are answered by the server in memory as by the real one, and leave the same behind.
 
-A usual run takes few, the same each time. ``PRAVEGA_STORE_PROGRAMS`` and ``PRAVEGA_STREAM_PROGRAMS`` are how
-many new ones to take instead.
+A usual run takes few, the same each time. ``PRAVEGA_STORE_PROGRAMS``, ``PRAVEGA_STREAM_PROGRAMS`` and
+``PRAVEGA_CATALOG_PROGRAMS`` are how many new ones to take instead.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.controller.client import open_controller
+from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaServer, standalone
-from tests.comparing import Channel, Memory, StoreLink, open_channel
-from tests.integration import controller_programs, store_programs
+from tests.comparing import Channel, Memory, StoreLink, message_of, open_channel
+from tests.integration import catalog_programs, controller_programs, store_programs
+from tests.integration.catalog_programs import CatalogRun
 from tests.integration.controller_programs import NeverAnsweredError, StreamRun
 from tests.integration.store_programs import Difference, Run
 
@@ -67,6 +69,23 @@ async def begin_with_a_stream(link: StoreLink, channel: Channel) -> Run:
     run = StreamRun(Memory(), link, channel)
     await run.begin()
     return run
+
+
+def catalog_runs() -> Begin:
+    """Return what begins programs about scopes that run together; one at a time deletes a scope with all."""
+    deletion = trio.Lock()
+
+    async def begin(link: StoreLink, channel: Channel) -> Run:
+        async with deletion:
+            # A controller that has just started refuses it for a moment.
+            while message_of(rpc, await channel.call(rpc, pb.ScopeInfo(scope="none"))).status:
+                await trio.sleep(0.1)
+        run = CatalogRun(Memory(), link, channel, deletion)
+        await run.begin()
+        return run
+
+    rpc = "deleteScopeRecursive"
+    return begin
 
 
 async def difference(begin: Begin, link: StoreLink, channel: Channel, program: Program) -> Difference | None:
@@ -122,3 +141,9 @@ def test_a_store_answers_the_same(pravega_server: PravegaServer, wanted: list[Pr
 @given(wanted=programs(controller_programs.STEPS, TOGETHER // 4))
 def test_a_controller_answers_the_same(pravega_server: PravegaServer, wanted: list[Program]) -> None:
     trio.run(run_together, pravega_server, begin_with_a_stream, wanted)
+
+
+@many("PRAVEGA_CATALOG_PROGRAMS", 48, TOGETHER // 8)
+@given(wanted=programs(catalog_programs.STEPS, TOGETHER // 8))
+def test_a_catalog_is_the_same(pravega_server: PravegaServer, wanted: list[Program]) -> None:
+    trio.run(run_together, pravega_server, catalog_runs(), wanted)

@@ -88,6 +88,9 @@ _UNFINISHED: Final = 33_000
 
 _TXN = pb.TxnState
 
+_STREAMS, _GROUPS, _TABLES, _TAGS = "_streamsInScope", "_readerGroupsInScope", "_kvTablesInScope", "_tags"
+"""Tables of a scope."""
+
 _PERMISSIONS: Final[dict[int, Permission]] = {
     pb.StreamInfo.UNSPECIFIED: "READ_UPDATE",
     pb.StreamInfo.NONE: "NONE",
@@ -358,9 +361,8 @@ class Controller:
         if scope is None:
             return pb.DeleteScopeStatus(status="SCOPE_NOT_FOUND")
         if not scope.empty:
-            # Its own tables are removed one after the other, until one is not empty.
-            tagged = any(each.tags for each in scope.streams.values())
-            found = {"_readerGroupsInScope": scope.groups, "_kvTablesInScope": scope.tables, "_tags": tagged}
+            # Those of its own tables that are empty are removed, and those of tags in any case.
+            found = {_STREAMS: scope.streams, _GROUPS: scope.groups, _TABLES: scope.tables, _TAGS: ()}
             scope.broken |= {table for table, entries in found.items() if not entries}
             return pb.DeleteScopeStatus(status="SCOPE_NOT_EMPTY")
         self._remove_scope(name)
@@ -401,16 +403,18 @@ class Controller:
         scope = self._scopes.get(info.scope)
         if scope is None:
             return pb.CreateStreamStatus(status="SCOPE_NOT_FOUND")
-        if info.stream in scope.streams and not scope.streams[info.stream].unfinished:
+        found = scope.streams.get(info.stream)
+        if found is not None and not found.unfinished:
             return pb.CreateStreamStatus(status="STREAM_EXISTS")
         if request.scalingPolicy.minNumSegments < 1:
             return pb.CreateStreamStatus(status="FAILURE")
-        if request.tags.tag and "_tags" in scope.broken:
-            stream = self._new_stream(scope, request)
-            stream.unfinished = True
+        if _STREAMS in scope.broken:
             return pb.CreateStreamStatus(status="SCOPE_NOT_FOUND")
-        self._create(scope, request)
-        return pb.CreateStreamStatus()
+        made = self._create(scope, request) if found is None else found
+        if request.tags.tag and _TAGS in scope.broken:
+            made.unfinished = True
+            return pb.CreateStreamStatus(status="SCOPE_NOT_FOUND")
+        return pb.CreateStreamStatus(status="SUCCESS" if found is None else "STREAM_EXISTS")
 
     def _new_stream(self, scope: _Scope, config: pb.StreamConfig) -> Stream:
         info = config.streamInfo
@@ -427,7 +431,7 @@ class Controller:
         made.tags = set(config.tags.tag)
         self._create_segments(made, made.epoch.parts)
         name = f"_MARK{made.name}"
-        if not made.name.startswith("_MARK"):
+        if name not in scope.streams:
             marks = _fixed(made.scope, name)
             self._create_segments(self._new_stream(scope, marks), scope.streams[name].epoch.parts)
         self._follow_policies(made, pb.StreamConfig())
@@ -459,6 +463,8 @@ class Controller:
             return pb.UpdateStreamStatus(status="STREAM_NOT_FOUND")
         if stream.sealed:
             return pb.UpdateStreamStatus(status="STREAM_SEALED")
+        if stream.unfinished:
+            _stay_stuck(stream)
         if stream.updating:
             return pb.UpdateStreamStatus(status="FAILURE")
         stream.updating = True
@@ -481,7 +487,7 @@ class Controller:
             segment = self._store.segment(_name(stream, each.id))
             self._store.set_policy(segment, policy.scaleType, policy.targetRate)
         tags = set(request.tags.tag)
-        if "_tags" in self._scopes[stream.scope].broken and tags != stream.tags:
+        if _TAGS in self._scopes[stream.scope].broken and tags != stream.tags:
             _stay_stuck(stream)
         stream.tags = tags
         stream.updating = False
@@ -530,7 +536,7 @@ class Controller:
         stream = self._find(request)
         if stream is None:
             return pb.DeleteStreamStatus(status="STREAM_NOT_FOUND")
-        if not stream.sealed and not stream.unfinished:
+        if not stream.sealed and (stream.stuck or not stream.unfinished):
             return pb.DeleteStreamStatus(status="STREAM_NOT_SEALED")
         self._delete(stream)
         return pb.DeleteStreamStatus()
@@ -559,6 +565,9 @@ class Controller:
 
     def listStreamsInScopeForTag(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
         _given(request.tag, "tag")
+        known = self._scopes.get(request.scope.scope)
+        if known is not None and _TAGS in known.broken:
+            return pb.StreamsInScopeResponse()
         return self._listed_streams(request, lambda stream: request.tag in stream.tags)
 
     def _listed_streams(self, request: Any, wanted: Callable[[Stream], bool]) -> pb.StreamsInScopeResponse:
@@ -614,10 +623,10 @@ class Controller:
     getSegmentsImmediatlyFollowing = getSegmentsImmediatelyFollowing
 
     def getSegmentsBetween(self, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
-        stream = self._stream(request.streamInfo)
         start, end = dict(getattr(request, "from")), dict(request.to)
         if not start and not end:
             raise _Failed(StatusCode.INTERNAL, "both cuts are empty")
+        stream = self._stream(request.streamInfo)
         if min((*start, *end)) < 0:
             raise _Failed(StatusCode.UNKNOWN, "an epoch is negative")
         try:
@@ -634,10 +643,10 @@ class Controller:
         return pb.SegmentValidityResponse(response=found)
 
     def isStreamCutValid(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
-        stream = self._stream(request.streamInfo)
         if not request.cut:
             # Another status than for other cuts that it cannot follow (observed).
             raise _Failed(StatusCode.INTERNAL, "the cut is empty")
+        stream = self._stream(request.streamInfo)
         stream.epoch_at(max(min(map(epoch_of, request.cut)), 0))
         try:
             for each in request.cut:
@@ -934,9 +943,9 @@ class Controller:
         return note(stream, writer, time, position)
 
     def removeWriter(self, request: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
-        if not request.writer:
-            return pb.RemoveWriterResponse(result="INTERNAL_ERROR")
         stream = self._find(request.stream)
+        if stream is not None and not request.writer:
+            return pb.RemoveWriterResponse(result="INTERNAL_ERROR")
         mark = None if stream is None else stream.marks.get(request.writer)
         if mark is None:
             return pb.RemoveWriterResponse(result="UNKNOWN_WRITER")
@@ -963,7 +972,7 @@ class Controller:
         scope = self._scopes.get(request.scope)
         if scope is None:
             return pb.CreateReaderGroupResponse(status="SCOPE_NOT_FOUND")
-        self._check_table(request.scope, scope, "_readerGroupsInScope")
+        self._check_table(request.scope, scope, _GROUPS)
         found = scope.groups.get(name)
         if found is not None:
             return pb.CreateReaderGroupResponse(config=found)
@@ -976,7 +985,8 @@ class Controller:
             request.readerGroupId = str(self._new_id())
         scope.groups[name] = request
         self._subscribe(scope, request)
-        self._create(scope, _fixed(request.scope, f"_RG{name}", rollover=_STATE_ROLLOVER))
+        if f"_RG{name}" not in scope.streams:
+            self._create(scope, _fixed(request.scope, f"_RG{name}", rollover=_STATE_ROLLOVER))
         return pb.CreateReaderGroupResponse(config=request)
 
     def _check_table(self, name: str, scope: _Scope, table: str) -> None:
@@ -1013,9 +1023,10 @@ class Controller:
 
     def _group(self, scope: str, name: str) -> pb.ReaderGroupConfiguration | None:
         _given(scope, "scope")
-        _given(name, "reader group", StatusCode.UNKNOWN)
         found = self._scope_of(scope)
-        self._check_table(scope, found, "_readerGroupsInScope")
+        if _GROUPS in found.broken:
+            return None
+        _given(name, "reader group", StatusCode.UNKNOWN)
         if name in found.lost:
             raise NotFound(f"Reader group {scope}/{name} does not exist")
         return found.groups.get(name)
@@ -1032,7 +1043,7 @@ class Controller:
         found = self._group(request.scope, request.readerGroupName)
         scope = self._scope_of(request.scope)
         if found is None:
-            return pb.UpdateReaderGroupResponse(status="RG_NOT_FOUND")
+            return pb.UpdateReaderGroupResponse(status="RG_NOT_FOUND", generation=request.generation)
         if (request.generation, request.readerGroupId) != (found.generation, found.readerGroupId):
             return pb.UpdateReaderGroupResponse(status="INVALID_CONFIG", generation=request.generation)
         request.generation += 1
@@ -1136,17 +1147,17 @@ class Controller:
 
     def createKeyValueTable(self, request: pb.KeyValueTableConfig) -> pb.CreateKeyValueTableStatus:
         _given(request.scope, "scope")
+        if request.partitionCount < 1 or request.primaryKeyLength < 1 or request.secondaryKeyLength < 0:
+            raise _Failed(StatusCode.INTERNAL, "the partition count and the key lengths must be positive")
+        _check_rollover(request.rolloverSizeBytes)
         if not _USER_NAME.match(request.kvtName) or len(request.kvtName) > _MAX_USER_NAME:
             return pb.CreateKeyValueTableStatus(status="INVALID_TABLE_NAME")
         scope = self._scopes.get(request.scope)
         if scope is None:
             return pb.CreateKeyValueTableStatus(status="SCOPE_NOT_FOUND")
-        self._check_table(request.scope, scope, "_kvTablesInScope")
+        self._check_table(request.scope, scope, _TABLES)
         if request.kvtName in scope.tables:
             return pb.CreateKeyValueTableStatus(status="TABLE_EXISTS")
-        if request.partitionCount < 1 or request.primaryKeyLength < 1 or request.secondaryKeyLength < 0:
-            raise _Failed(StatusCode.INTERNAL, "the partition count and the key lengths must be positive")
-        _check_rollover(request.rolloverSizeBytes)
         if request.primaryKeyLength + request.secondaryKeyLength > _MAX_KEY:
             raise _Never
         # The controller forgets it; the segments have it.
@@ -1202,7 +1213,8 @@ class Controller:
 
     def deleteKeyValueTable(self, request: pb.KeyValueTableInfo) -> pb.DeleteKVTableStatus:
         scope = self._scopes.get(_given(request.scope, "scope"))
-        config = None if scope is None else scope.tables.get(_given(request.kvtName, "key-value table"))
+        name = _given(request.kvtName, "key-value table")
+        config = None if scope is None else scope.tables.get(name)
         if scope is None or config is None:
             return pb.DeleteKVTableStatus(status="TABLE_NOT_FOUND")
         self._end_table(scope, config)
@@ -1241,6 +1253,8 @@ def _check_config(config: pb.StreamConfig) -> None:
         or retention not in pb.RetentionPolicy.RetentionPolicyType.values()
     ):
         raise _Failed(StatusCode.INTERNAL, "the kind of a policy is not known")
+    if not retention:
+        config.ClearField("retentionPolicy")
     tags = config.tags.tag
     if len(tags) >= _MAX_TAGS or any(len(each) >= _MAX_TAG for each in tags):
         raise _Failed(StatusCode.INTERNAL, "there are too many tags, or one is too long")
@@ -1272,6 +1286,8 @@ def _checked(group: pb.ReaderGroupConfiguration) -> UUID:
         raise _Failed(StatusCode.INTERNAL, "the configuration of the reader group is not valid")
     found = _uuid(group.readerGroupId, StatusCode.INTERNAL)
     group.readerGroupId = str(found)
+    # A controller forgets it.
+    group.rolloverSizeBytes = 0
     return found
 
 
