@@ -49,7 +49,7 @@ _MOST_DEPTH = 32
 _SECONDS_EACH = 0.005
 # An answer that is late counts as progress if this much has arrived: more than keep-alives.
 PROGRESS_BYTES = 64 * 1024
-# If a store gives nothing for so long, the range may reach beyond the end of the segment.
+# If a store is silent for so long, the range may reach beyond the end of the segment.
 LOOK_SECONDS = 2.0
 
 

@@ -16,10 +16,10 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pravega_wire import sync
 from pravega_wire.controller.client import open_controller
-from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaServer, standalone
-from tests.comparing import Channel, Memory, StoreLink, message_of, open_channel
+from tests.comparing import Channel, Memory, StoreLink, open_channel
 from tests.integration import catalog_programs, controller_programs, store_programs
 from tests.integration.catalog_programs import CatalogRun
 from tests.integration.controller_programs import NeverAnsweredError, StreamRun
@@ -37,6 +37,9 @@ def pravega_server() -> Iterator[PravegaServer]:
     """A server for this module: some programs update a table with nothing, and after that a real one uses
     most of a core even when idle (docs/protocol/unforgiving.md)."""
     with standalone(kind="jars", memory="2g", cache_bytes=256 << 20) as server:
+        with sync.open_client(server.config()) as client:
+            # A controller that has just started refuses this for a moment; the client asks again.
+            client.delete_scope("none", recursive=True)
         yield server
 
 
@@ -76,15 +79,10 @@ def catalog_runs() -> Begin:
     deletion = trio.Lock()
 
     async def begin(link: StoreLink, channel: Channel) -> Run:
-        async with deletion:
-            # A controller that has just started refuses it for a moment.
-            while message_of(rpc, await channel.call(rpc, pb.ScopeInfo(scope="none"))).status:
-                await trio.sleep(0.1)
         run = CatalogRun(Memory(), link, channel, deletion)
         await run.begin()
         return run
 
-    rpc = "deleteScopeRecursive"
     return begin
 
 

@@ -398,10 +398,11 @@ async def test_a_store_in_memory_answers_as_the_real_one(config: PravegaConfig, 
         frames = commands if isinstance(commands, bytes) else encoded(commands)
         expected = memory.answers(frames)
         found = await real.answers(frames, len(expected))
-        if expected == [None] and isinstance(found[0], c.ErrorMessage):
-            # A store that had to wait before it refused something says why, and does not close.
-            await real.renew()
-            continue
+        match commands, expected, found:
+            case [c.ReadSegment(offset=offset)], [None], [c.ErrorMessage()] if offset < 0:
+                # A store that had to wait before it refused this says why, and does not close.
+                await real.renew()
+                continue
         assert comparable(found) == comparable(expected), (number, commands, found, expected)
     # Nothing was answered that should not be.
     assert await real.answers(encoded([c.KeepAlive()]), 1) == [c.KeepAlive()]

@@ -565,10 +565,11 @@ class Controller:
 
     def listStreamsInScopeForTag(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
         _given(request.tag, "tag")
-        known = self._scopes.get(request.scope.scope)
-        if known is not None and _TAGS in known.broken:
-            return pb.StreamsInScopeResponse()
-        return self._listed_streams(request, lambda stream: request.tag in stream.tags)
+
+        def wanted(stream: Stream) -> bool:
+            return request.tag in stream.tags and _TAGS not in self._scopes[stream.scope].broken
+
+        return self._listed_streams(request, wanted)
 
     def _listed_streams(self, request: Any, wanted: Callable[[Stream], bool]) -> pb.StreamsInScopeResponse:
         scope = self._scopes.get(_given(request.scope.scope, "scope"))
@@ -1246,7 +1247,7 @@ def _check_epoch(number: int) -> None:
 
 
 def _check_config(config: pb.StreamConfig) -> None:
-    """Refuse what the Java classes of a configuration do not take, and drop tags that come twice."""
+    """Refuse what the Java classes of a configuration do not take, and drop what they do not keep."""
     scaling, retention = config.scalingPolicy.scaleType, config.retentionPolicy.retentionType
     if (
         scaling not in pb.ScalingPolicy.ScalingPolicyType.values()
