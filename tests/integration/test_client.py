@@ -192,7 +192,10 @@ async def test_batches_between_cuts(config: PravegaConfig) -> None:
             await writer.flush()
             first = await client.tail("t")
             active = [each.segment_id for each in await client.active_segments("t")]
-            await writer.write_events([b"b"] * 500)
+            await writer.write_events([b"b"] * 250)
+            # At least these are in the segment that is sealed.
+            await writer.flush()
+            await writer.write_events([b"b"] * 250)
             await client.scale_stream("t", active, [(0, 0.4), (0.4, 1.0)])
             await writer.write_events([b"c"] * 500)
             await writer.flush()
