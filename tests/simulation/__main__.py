@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.simulation.teeth import TEETH, planted
@@ -41,13 +43,18 @@ def shrink(failed: Result) -> Result:
     return best
 
 
-def told(result: Result) -> str:
+def told(result: Result, tooth: str | None = None) -> str:
+    """Say how a run ended, and how it is run again.
+
+    :param tooth: the defect that was planted.
+    """
     settings = result.settings
-    again = f"scripts/simulate --workload {settings.workload} --seed {settings.seed}"
+    again = ["scripts/simulate", *(["--tooth", tooth] if tooth else [])]
+    again += ["--workload", settings.workload, "--seed", str(settings.seed)]
     if settings.without:
-        again += f" --without {','.join(sorted(settings.without))}"
+        again += ["--without", ",".join(sorted(settings.without))]
     if settings.skipped:
-        again += f" --skip {','.join(map(str, sorted(settings.skipped)))}"
+        again += ["--skip", ",".join(map(str, sorted(settings.skipped)))]
     lines = [f"{settings.workload}, seed {settings.seed}: {result.failure or 'nothing is wrong'}"]
     lines += [f"  {time:9.3f}  fault {number}: {what}" for number, time, what in result.faults]
     lines.append(
@@ -55,7 +62,7 @@ def told(result: Result) -> str:
         f"{result.lines} events, trace {result.trace}"
     )
     if result.failure:
-        lines.append(f"  again: {again} [--trace] [--shrink]")
+        lines.append(f"  again: {shlex.join(again)} [--trace] [--shrink]")
     return "\n".join(lines)
 
 
@@ -63,7 +70,14 @@ def _numbers(text: str) -> frozenset[int]:
     return frozenset(int(each) for each in text.split(",") if each)
 
 
-def main() -> int:
+def _kinds(text: str) -> frozenset[str]:
+    kinds = frozenset(each for each in text.split(",") if each)
+    if unknown := sorted(kinds.difference(FAULTS)):
+        raise argparse.ArgumentTypeError(f"no kinds of faults: {unknown}; there are {', '.join(FAULTS)}")
+    return kinds
+
+
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/simulate",
         description="Run the client in a simulated world. Without --seed, new seeds are tried.",
@@ -72,7 +86,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--trace", action="store_true", help="print all that happens")
     parser.add_argument("--shrink", action="store_true", help="leave out faults as long as it fails")
-    parser.add_argument("--without", default="", help="kinds of faults that are off")
+    parser.add_argument("--without", type=_kinds, default=frozenset(), help="kinds of faults that are off")
     parser.add_argument("--skip", type=_numbers, default=frozenset(), help="numbers of faults left out")
     parser.add_argument("--first", type=int, default=None, help="first of the new seeds; default: the time")
     parser.add_argument("--seeds", type=int, help="how many of each workload; default: as --minutes says")
@@ -81,22 +95,25 @@ def main() -> int:
     parser.add_argument("--tooth", choices=sorted(TEETH), help="plant this defect")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each run")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
+    if arguments.seed is not None and arguments.workload is None:
+        parser.error("--seed needs --workload: a seed is one run of one workload")
+    if arguments.seed is None and (arguments.trace or arguments.shrink or arguments.skip):
+        parser.error("--trace, --shrink and --skip need --seed and --workload: they are for one run")
+    if not (arguments.minutes > 0 and (arguments.seeds is None or arguments.seeds > 0)):
+        parser.error("--minutes and --seeds must be more than 0")
     with planted(arguments.tooth):
         return _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    without = frozenset(each for each in arguments.without.split(",") if each)
+    without = arguments.without
     if arguments.seed is not None:
-        if arguments.workload is None:
-            print("--seed needs --workload: a seed is one run of one workload", file=sys.stderr)
-            return 2
         settings = Settings(arguments.workload, arguments.seed, without, arguments.skip)
         result = one(settings, trace=arguments.trace)
         if result.failure and arguments.shrink:
             result = shrink(result)
-        print(told(result))
+        print(told(result, arguments.tooth))
         if result.error is not None and arguments.trace:
             traceback.print_exception(result.error)
         return 1 if result.failure else 0
@@ -123,7 +140,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if result.failure:
                 failures += 1
                 if not arguments.json:
-                    print(told(result))
+                    print(told(result, arguments.tooth))
                 if not arguments.keep_going:
                     return 1
         seed += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.simulation.__main__ import main as simulate_command
 from tests.simulation.__main__ import told
 from tests.simulation.machine import Events, Failure, Interruptions, Trace, run
 from tests.simulation.workloads import WORKLOADS
@@ -114,6 +116,42 @@ def test_a_simulated_server_that_fails_ends_the_run() -> None:
     with pytest.raises(ZeroDivisionError):
         run("seed", events, main)
     assert events.now == 3
+
+
+def test_a_failure_says_the_command_that_gives_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the page on the simulation does it."""
+
+    def failing(words: list[str]) -> tuple[str, list[str]]:
+        assert simulate_command(words) == 1
+        said = capsys.readouterr().out
+        [again] = re.findall(r"again: scripts/simulate (.*) \[--trace\]", said)
+        return re.sub(r"[\d.]+ of the processor", "", said), shlex.split(again)
+
+    found, again = failing(["--tooth", "set-up ignored", "--workload", "writers", "--first", "1"])
+    assert failing(again) == (found, again)
+    shrunk, again = failing([*again, "--shrink"])
+    assert "--skip" in again
+    assert "--without" in again
+    assert failing(again) == (shrunk, again)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--seed 5", "needs --workload"),
+        ("--workload writers --shrink", "need --seed"),
+        ("--trace", "need --seed"),
+        ("--workload writers --seed 5 --without cut,flood", "no kinds of faults: ..flood"),
+        ("--minutes 0", "more than 0"),
+        ("--seeds -1", "more than 0"),
+    ],
+)
+def test_a_command_that_means_nothing_is_refused(
+    words: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        simulate_command(words.split())
+    assert re.search(reason, capsys.readouterr().err)
 
 
 def test_the_client_takes_time_chance_and_ids_from_its_environment() -> None:
