@@ -293,7 +293,9 @@ async def test_transactions_large_events_and_byte_streams_count_as_well(
             mine = writer.metrics()
             assert (mine.events_written, mine.events_acknowledged) == (2, 2)
             assert (mine.bytes_written, mine.bytes_acknowledged) == (9_000_005, 9_000_005)
-            assert mine.reconnects == 1, collected.points("pravega.client.reconnects")
+            # More often where the store still has blocks of the lost connection to store: it refuses them,
+            # sent again, by closing the connection.
+            assert mine.reconnects >= 1
         assert of(client, "l") == mine
 
         async with client.byte_stream_writer("b") as stream:
