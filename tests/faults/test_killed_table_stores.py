@@ -170,8 +170,10 @@ def test_tables_survive_a_killed_store(pravega_cluster: PravegaCluster, fault_pr
     The store dies when it has made updates whose answers are still on their way.
     """
     config = PravegaConfig.from_defaults(
-        controller_uri=pravega_cluster.controller_uri, scope=f"kill-{uuid4().hex[:8]}", env={}
-    )
+        controller_uri=pravega_cluster.controller_uri, scope=f"kill-{uuid4().hex[:8]}", env={},
+        # An update that no store takes for so long fails, and on a busy machine two minutes are not enough.
+        operation_timeout=SECONDS,
+    )  # fmt: skip
     outcome = Outcome()
     killed: list[ServerProcess] = []
 
