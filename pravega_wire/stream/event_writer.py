@@ -36,7 +36,7 @@ from pravega_wire.stream.routing import (
     ValueWriter,
     to_bytes,
 )
-from pravega_wire.support.checks import check_event_time, check_flag, check_seconds
+from pravega_wire.support.checks import check_event_time, check_flag, check_seconds, check_takes_times
 from pravega_wire.support.environment import environment
 from pravega_wire.transport.limits import limit
 from pravega_wire.values.hashing import routing_key_position
@@ -105,6 +105,8 @@ class EventWriter(RoutedWriter[Value]):
 
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
+        :raises InvalidArgumentError: ``note_time_every`` for a stream of which a controller makes no
+            watermarks: see :meth:`note_time`.
         :raises ClosedError: the writer was closed before it was opened.
         """
         if not self._opened:
@@ -120,6 +122,8 @@ class EventWriter(RoutedWriter[Value]):
         return segments
 
     def _begin(self, segments: Sequence[SegmentWithRange]) -> None:
+        if self._note_time_every is not None:
+            check_takes_times(self.stream, (each.high for each in segments))
         # The client or the writer may have been closed while the segments were being fetched.
         self._core.check_open()
         self._check()
@@ -174,7 +178,9 @@ class EventWriter(RoutedWriter[Value]):
         Flushes first. The controller makes watermarks from the times of all writers of a stream.
 
         :param timestamp: event time in milliseconds since 1970. It must not decrease.
-        :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``).
+        :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``), or the
+            stream has a number of segments with which a controller makes no watermarks: 49, 98, 103, 107 and
+            about every twentieth, when it is created.
         :raises ControllerError: the time is earlier than a previously reported one.
         """
         if self._note_time_every is not None:
@@ -183,6 +189,7 @@ class EventWriter(RoutedWriter[Value]):
                 "note_time_every to call note_time"
             )
         check_event_time(timestamp)
+        check_takes_times(self.stream, (each.high for each in self._routes))
         await self._note(timestamp)
 
     async def _remove(self) -> None:

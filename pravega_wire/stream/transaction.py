@@ -38,7 +38,7 @@ from pravega_wire.stream.routing import (
     check_lengths,
     serialized,
 )
-from pravega_wire.support.checks import check_event_time, check_uuid
+from pravega_wire.support.checks import check_event_time, check_takes_times, check_uuid
 from pravega_wire.transport.limits import NO_TIME, is_hurried, limited
 from pravega_wire.values.naming import segment_name, transaction_segment_name
 from pravega_wire.values.types import ScopedStream
@@ -369,6 +369,8 @@ class Transaction(Generic[Value]):
         :param writer_id: the writer that the time is noted for. The default is one for all transactions of
             the client. Give writers that run at the same time ids of their own, and keep the id of one that
             continues in another process.
+        :raises InvalidArgumentError: ``timestamp`` is out of bounds, or a controller makes no watermarks of
+            the stream (:meth:`EventWriter.note_time`). The commit was not sent.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
         :raises TransactionNotOpenError: this object was closed, or tried to abort, before everything that was
@@ -561,6 +563,9 @@ async def commit_transaction(
 ) -> None:
     """Commit a transaction by its id. Does nothing if it is already committing or committed."""
     _check_noted(timestamp, writer_id)
+    if timestamp is not None:
+        active = await core.controller.get_current_segments(stream.scope, stream.name)
+        check_takes_times(stream, (each.high for each in active))
     # The controller ignores a time without a writer.
     writer = "" if timestamp is None else str(writer_id or core.committer)
     done = await core.controller.commit_transaction(

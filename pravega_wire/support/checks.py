@@ -11,6 +11,7 @@ import json
 import math
 import operator
 import os
+from collections.abc import Iterable
 from numbers import Number
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -35,6 +36,7 @@ __all__ = [
     "check_seconds",
     "check_serializer",
     "check_several",
+    "check_takes_times",
     "check_text",
     "check_type",
     "check_uuid",
@@ -264,6 +266,23 @@ def check_event_time(value: object, name: str = "timestamp") -> int:
     :raises InvalidArgumentError: it is not.
     """
     return check_count(name, value, -INT64_MAX)
+
+
+def check_takes_times(stream: object, highs: Iterable[float]) -> None:
+    """Refuse to report a time for a stream of which a controller could never make a watermark.
+
+    See ``docs/protocol/unforgiving.md``, "Times in a stream whose keys end below 1".
+
+    :param highs: where the keys of its active segments end.
+    :raises InvalidArgumentError: the keys end below 1.
+    """
+    end = max(highs, default=1.0)
+    if end < 1.0:
+        raise InvalidArgumentError(
+            f"the event times of stream {stream} cannot be reported: its keys end at {end}, and a controller "
+            "would look for the rest, up to 1, for ever, and keep a processor busy. Use a stream that has "
+            "another number of segments"
+        )
 
 
 def shown(value: Any) -> str:

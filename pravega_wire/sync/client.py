@@ -1430,7 +1430,9 @@ class EventWriter(RoutedWriter[Value]):
 
         :param timestamp: event time in milliseconds since 1970. It must not decrease.
         :param timeout: the longest time that this call may take, in seconds.
-        :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``).
+        :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``), or the
+            stream has a number of segments with which a controller makes no watermarks: 49, 98, 103, 107 and
+            about every twentieth, when it is created.
         :raises ControllerError: the time is earlier than a previously reported one.
         """
         self._call(timeout, self._twin.note_time, timestamp)
@@ -1671,6 +1673,8 @@ class Transaction(TransactionBase, Generic[Value]):
             call it again inside the ``with`` block, because leaving the block aborts the transaction. After
             the flush, the transaction may be committed: check :meth:`status`. Committing again is harmless,
             and leaving the block does not abort the transaction.
+        :raises InvalidArgumentError: ``timestamp`` is out of bounds, or a controller makes no watermarks of
+            the stream (:meth:`EventWriter.note_time`). The commit was not sent.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
         :raises TransactionNotOpenError: this object was closed, or tried to abort, before everything that was

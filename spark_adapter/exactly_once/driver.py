@@ -43,6 +43,7 @@ from pravega_wire.errors import (
     TransactionError,
     TransactionUnknownError,
 )
+from pravega_wire.support.checks import check_takes_times
 from pravega_wire.values.naming import number_of
 from spark_adapter.exactly_once.at_once import at_once
 from spark_adapter.exactly_once.contents import AttemptResult, Contents, by_number, join_contents
@@ -134,6 +135,8 @@ class Client(Protocol):
     def staging(self, stream: Any, txn_id: UUID, /) -> Staging: ...
 
     def tail(self, stream: Any, /) -> Any: ...
+
+    def active_segments(self, stream: Any, /) -> Sequence[Any]: ...
 
     def segment_ranges(self, stream: Any, /, start: Any = ..., end: Any = ...) -> Sequence[Any]: ...
 
@@ -566,6 +569,11 @@ class BatchCommitter:
             self._reach("merged")
             self._reach("lease-renewed")
             times = [each.timestamp for each in results if each.timestamp is not None]
+            if times:
+                # The commit would refuse them, when there is no way back any more.
+                check_takes_times(
+                    self._stream, (each.high for each in self._client.active_segments(self._stream))
+                )
             prepared = Prepared(
                 **self._common,
                 batch=batch,

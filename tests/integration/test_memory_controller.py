@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
+import h2.config
+import h2.connection
+import h2.events
 import pytest
 import trio
 from google.protobuf.json_format import MessageToDict
@@ -578,3 +581,52 @@ async def test_a_controller_in_memory_answers_as_the_real_one(
     found = await answers_of(pravega_server, scope, program)
     assert len(found) == len(expected)
     assert [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]] == []
+
+
+ASKED = bytes.fromhex("0000000003 0a0173")
+"""Whether the scope "s" exists, as a body has it."""
+
+
+async def answer_to(server: PravegaServer, body: bytes) -> object:
+    """Send a request's body, and return its status and the explanation, or the code of a reset."""
+    host, port = server.controller_uri.removeprefix("tcp://").split(":")
+    client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+    client.initiate_connection()
+    path = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/checkScopeExists"
+    kind = ("content-type", "application/grpc")
+    client.send_headers(
+        1, [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", "x"), kind]
+    )
+    client.send_data(1, body, end_stream=True)
+    async with await trio.open_tcp_stream(host, int(port)) as stream:
+        await stream.send_all(client.data_to_send())
+        async for data in stream:
+            for event in client.receive_data(data):
+                if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+                    headers = dict(event.headers)
+                    if "grpc-status" in headers:
+                        return headers["grpc-status"], headers.get("grpc-message")
+                elif isinstance(event, h2.events.StreamReset):
+                    return event.error_code
+            await stream.send_all(client.data_to_send())
+    raise AssertionError("the connection was closed")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ASKED,
+        b"",
+        ASKED[:3],
+        ASKED[:-1],
+        ASKED * 2,
+        ASKED + ASKED[:6],
+        # A message that is not one of protobuf.
+        ASKED[:5] + b"\xff\xff\xff",
+    ],
+    ids=bytes.hex,
+)
+async def test_a_body_that_is_not_one_message(pravega_server: PravegaServer, body: bytes) -> None:
+    with standalone(kind="memory") as memory:
+        expected = await answer_to(memory, body)
+    assert await answer_to(pravega_server, body) == expected

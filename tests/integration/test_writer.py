@@ -234,6 +234,28 @@ async def test_times_are_reported_after_an_unused_segment_was_deleted(
         assert [event async for batch in client.read_events("t") for event in batch] == [b"y"]
 
 
+async def test_times_are_refused_for_a_stream_whose_keys_end_below_1(config: PravegaConfig) -> None:
+    """A controller would look for the rest of the keys for ever, with all of a processor."""
+    refused = pytest.raises(InvalidArgumentError, match=r"/t cannot be reported: its keys end at 0\.9999")
+    async with open_client(config) as client:
+        await client.create_stream("t", 49)
+        for writer in (client.event_writer("t"), client.resumable_writer("t", uuid4())):
+            async with writer:
+                await writer.write_event(b"x", "k")
+                with refused:
+                    await writer.note_time(1000)
+        with refused:
+            async with client.event_writer("t", note_time_every=5):
+                pass
+        async with client.begin_transaction("t") as txn:
+            await txn.write_event(b"y", "k")
+            with refused:
+                await txn.commit(1000)
+            await txn.commit()
+            await txn.wait_committed()
+        assert [event async for batch in client.read_events("t") for event in batch] == [b"x", b"x", b"y"]
+
+
 async def test_writers_that_have_ended_leave_the_address_to_the_next(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

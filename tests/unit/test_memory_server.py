@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import time
@@ -20,6 +21,9 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
+import h2.config
+import h2.connection
+import h2.events
 import hpack
 import pytest
 from google.protobuf.message import Message
@@ -46,6 +50,7 @@ from pravega_wire.testing.memory.calls import Call, CallConnection
 from pravega_wire.testing.memory.controller import Answer, Controller
 from pravega_wire.testing.memory.peers import StorePeer
 from pravega_wire.testing.memory.store import NULL, ROLLOVER, SegmentStore
+from pravega_wire.testing.memory.streams import even_parts
 from tests.unit.test_fetching_jars import PYTEST
 
 M = TypeVar("M", bound=Message)
@@ -345,6 +350,14 @@ def test_an_answer_of_a_table_ends_at_2_mib(world: World, link: Link, key_length
     assert len(keys.keys) == 40
 
 
+def test_a_table_to_which_something_else_was_appended(world: World, link: Link) -> None:
+    """Its changes are not looked for until the end of time."""
+    table = world.store.create_table("s/table", 0)
+    world.store.append(table, struct.pack(">biiq", 0, -17, -1, NULL))
+    assert link.send(c.ReadTableEntriesDelta(1, "s/table", "", 0, 10)) == []
+    assert link.closed
+
+
 def test_entries_of_a_table_that_is_compacted(world: World, link: Link) -> None:
     table = "s/t_kvtable/0.#epoch.0"
     link.send(c.CreateTableSegment(1, table, "", False, 4, 0))
@@ -540,6 +553,18 @@ def test_scaling_by_policy(alone: World) -> None:
     assert len(alone.segments()) == 1
 
 
+def test_scaling_by_policy_with_no_rate(alone: World) -> None:
+    scaling = pb.ScalingPolicy(scaleType="BY_RATE_IN_KBYTES_PER_SEC", scaleFactor=3, minNumSegments=1)
+    request = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=scaling)
+    alone.call("createStream", request, pb.CreateStreamStatus)
+    for _ in range(15):
+        alone.append(b"data")
+        alone.wait(60)
+        if len(alone.segments()) > 1:
+            break
+    assert len(alone.segments()) == 3
+
+
 def test_watermarks(alone: World) -> None:
     alone.create(2)
 
@@ -562,6 +587,59 @@ def test_watermarks(alone: World) -> None:
     alone.wait(10)
     second = decode_watermark(bytes(marks.data[length + 8 :]))
     assert (second.lower, second.upper) == (20, 30)
+
+
+def marked(alone: World, segments: int, cut: dict[int, int]) -> int:
+    """Note a time in a new stream; return how much is written about it."""
+    alone.create(segments)
+    position = pb.StreamCut(streamInfo=STREAM, cut=cut)
+    request = pb.TimestampFromWriter(writer="one", timestamp=10, position=position)
+    alone.call("noteTimestampFromWriter", request, pb.TimestampResponse)
+    alone.wait(11)
+    return alone.store.segment("s/_MARKt/0.#epoch.0").length
+
+
+def test_no_watermark_of_a_stream_that_ends_beside_1(alone: World) -> None:
+    assert even_parts(49, 0)[-1].high < 1.0
+    assert marked(alone, 49, dict.fromkeys(range(49), 5)) == 0
+    assert alone.call("checkScopeExists", pb.ScopeInfo(scope="s"), pb.ExistsResponse).exists
+
+
+def test_watermarks_after_a_position_that_does_not_exist(alone: World) -> None:
+    assert marked(alone, 1, {7: 5}) == 0
+    position = pb.StreamCut(streamInfo=STREAM, cut={0: 5})
+    request = pb.TimestampFromWriter(writer="one", timestamp=20, position=position)
+    assert alone.call("noteTimestampFromWriter", request, pb.TimestampResponse).result == 0
+    alone.wait(11)
+    assert alone.store.segment("s/_MARKt/0.#epoch.0").length > 0
+
+
+def test_a_transaction_is_forgotten_after_a_day(alone: World) -> None:
+    alone.create()
+    txn = alone.begin()
+    assert alone.commit(txn) == 0
+    alone.wait(86_000)
+    assert alone.state(txn) == "COMMITTED"
+    alone.wait(1_000)
+    assert alone.state(txn) == "UNKNOWN"
+
+
+def test_retention_that_is_taken_away_and_given_again(alone: World) -> None:
+    policy = pb.RetentionPolicy(retentionType="TIME", retentionParam=1, retentionMax=10**12)
+    alone.create(retentionPolicy=policy)
+    for each in (pb.RetentionPolicy(), policy) * 3:
+        scaling = pb.ScalingPolicy(minNumSegments=1)
+        config = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=scaling, retentionPolicy=each)
+        assert alone.call("updateStream", config, pb.UpdateStreamStatus).status == 0
+    alone.wait(1_900)
+    alone.append(b"data")
+    alone.wait(1_700)
+    assert alone.head() == {0: 0}
+    alone.wait(1_900)
+    assert alone.head() == {0: 4}
+    stream = alone.controller._known("s", "t")
+    assert stream is not None
+    assert len(stream.kept_cuts) <= 2
 
 
 def test_a_refused_deletion_breaks_a_scope(alone: World) -> None:
@@ -679,6 +757,42 @@ def test_too_many_pings() -> None:
     assert not wire.client.accepting
 
 
+@pytest.mark.parametrize("pings", [0, 4])
+def test_a_client_that_leaves_while_an_answer_is_sent(pings: int) -> None:
+    """By a GOAWAY, or because the server has enough of it, together with room for more of the answer."""
+    server = CallConnection(lambda: 0.0)
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "POST"), (":path", "/a/b"), (":scheme", "http"), (":authority", "x")])
+    client.send_data(1, bytes(5), end_stream=True)
+    assert len(server.receive_data(client.data_to_send())) == 1
+    server.answer(1, bytes(100_000), StatusCode.OK, "")
+    client.receive_data(server.data_to_send())
+    for _ in range(pings):
+        client.ping(bytes(8))
+    for stream in (None, 1):
+        client.increment_flow_control_window(10_000, stream)
+    if not pings:
+        client.close_connection()
+    assert server.receive_data(client.data_to_send()) == []
+    assert server.over
+
+
+@pytest.mark.parametrize("flag", [1, 2])
+def test_a_message_that_is_compressed(flag: int) -> None:
+    """It is refused, and the connection remains."""
+    server, client = CallConnection(lambda: 0.0), h2.connection.H2Connection()
+    client.initiate_connection()
+    for stream_id, first in ((1, flag), (3, 0)):
+        client.send_headers(
+            stream_id, [(":method", "POST"), (":path", "/a/b"), (":scheme", "http"), (":authority", "x")]
+        )
+        client.send_data(stream_id, bytes([first, 0, 0, 0, 1, 9]), end_stream=True)
+    assert [each.message for each in server.receive_data(client.data_to_send())] == [b"\x09"]
+    events = client.receive_data(server.data_to_send())
+    assert [each.stream_id for each in events if isinstance(each, h2.events.StreamReset)] == [1]
+
+
 # --- the account, and tokens ----------------------------------------------------------------------
 
 PASSWORD = "secret:with a colon"
@@ -760,6 +874,17 @@ def test_refused_credentials_come_back() -> None:
     assert not headers.keys() & {":path", "te", "user-agent", "grpc-message"}
     (result,) = wire.client.receive_data(sent)
     assert (result.code, result.text) == (StatusCode.UNAUTHENTICATED, "")
+
+
+def test_refused_credentials_beside_a_header_without_a_name() -> None:
+    server = CallConnection(lambda: 0.0)
+    client = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "POST"), (":path", "/a/b"), (":scheme", "http"), ("", "x")])
+    client.send_data(1, bytes(5), end_stream=True)
+    assert len(server.receive_data(client.data_to_send())) == 1
+    server.answer(1, b"", StatusCode.UNAUTHENTICATED, "", repeat=True)
+    assert server.data_to_send()
 
 
 def test_what_is_in_a_token(secured: SecuredWorld) -> None:

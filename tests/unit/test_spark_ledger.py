@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pravega_wire import ScopedStream, StagedBytes
+from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
     CorruptedStateError,
     DataLossError,
@@ -100,7 +101,7 @@ class Txn:
 class Server:
     """As much of the server as the protocol touches: one stream and one ledger.
 
-    With ``slow_aborts``, an aborted transaction ends after so many looks at it.
+    With ``slow_aborts``, an aborted transaction ends after so many looks at it. Keys end at ``high``.
     """
 
     stream: list[bytes] = field(default_factory=list)
@@ -110,6 +111,7 @@ class Server:
     ledger_start: int = 0
     merges_backwards: bool = False
     slow_aborts: int = 0
+    high: float = 1.0
 
 
 class FakeRevisioned:
@@ -266,6 +268,9 @@ class FakeClient:
 
     def tail(self, stream: str) -> Cut:
         return Cut(len(self.server.stream))
+
+    def active_segments(self, stream: Any) -> Sequence[object]:
+        return [SegmentWithRange(0, 0.0, self.server.high)]
 
     def segment_ranges(self, stream: str, start: str = "earliest", end: str = "latest") -> list[Range]:
         return [Range([]), Range(self.server.stream[int(start) :])]
@@ -455,6 +460,29 @@ def test_a_driver_asks_as_often_for_64_partitions_as_for_one() -> None:
         asked[partitions] = calls
     assert asked[1]["merge"] == asked[1]["commit_transaction"] == 1
     assert asked[64] == asked[1]
+
+
+@pytest.mark.parametrize(("end", "taken"), [(1.0, True), (0.9999999999999999, False)])
+def test_times_are_refused_before_there_is_no_way_back(end: float, taken: bool) -> None:
+    """Where the stream's keys end below 1: the commit would refuse them in each run of the batch."""
+    server = Server()
+    server.high = end
+    driver = Driver(server)
+
+    def write(txn: UUID) -> list[AttemptResult]:
+        events = [b"q:0"]
+        return [AttemptResult(0, driver.stage(0, txn, 0, events), 1, 0, contents_of(events), timestamp=1000)]
+
+    if taken:
+        assert driver.committer.run(0, write).rows == 1
+        return
+    with pytest.raises(InvalidArgumentError, match="its keys end at 0"):
+        driver.committer.run(0, write)
+    assert server.stream == []
+    assert {each.status for each in server.txns.values()} <= {Status.ABORTED, Status.ABORTING}
+    # Without times it is written.
+    driver.run(0)
+    assert server.stream == whole_batch("q", 0)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -88,6 +88,7 @@ class CallConnection:
         try:
             events = self._h2.receive_data(data)
         except (h2.exceptions.ProtocolError, ValueError) as error:
+            self.over = True
             raise ProtocolError(f"the client violated HTTP/2: {error}") from error
         for event in events:
             if isinstance(event, h2.events.RequestReceived):
@@ -98,10 +99,18 @@ class CallConnection:
                 if event.stream_id in self._received:
                     self._received[event.stream_id] += event.data
             elif isinstance(event, h2.events.StreamEnded) and event.stream_id in self._received:
-                message = bytes(self._received.pop(event.stream_id)[_PREFIX_BYTES:])
-                headers = dict(self._headers[event.stream_id])
-                authorization = headers.get("authorization", "")
-                found.append(Call(event.stream_id, headers.get(":path", ""), message, authorization))
+                messages = _messages(self._received.pop(event.stream_id))
+                if messages is None:
+                    self._h2.reset_stream(event.stream_id, h2.errors.ErrorCodes.CANCEL)
+                    self._forget(event.stream_id)
+                elif len(messages) != 1:
+                    wrong = "Too many requests" if messages else "Half-closed without a request"
+                    self.answer(event.stream_id, b"", StatusCode.INTERNAL, wrong)
+                else:
+                    headers = dict(self._headers[event.stream_id])
+                    authorization = headers.get("authorization", "")
+                    path = headers.get(":path", "")
+                    found.append(Call(event.stream_id, path, messages[0], authorization))
             elif isinstance(event, h2.events.StreamReset):
                 self._forget(event.stream_id)
             elif isinstance(event, h2.events.PingReceived):
@@ -141,7 +150,7 @@ class CallConnection:
         trailers = [("grpc-status", str(code.value))]
         if code is not StatusCode.OK:
             if repeat:
-                headers += [each for each in asked if each[0][0] != ":" and each[0] not in _NOT_METADATA]
+                headers += [each for each in asked if each[0][:1] != ":" and each[0] not in _NOT_METADATA]
             if text:
                 trailers.append(("grpc-message", quote(text, safe=" ")))
             self._h2.send_headers(stream_id, headers + trailers, end_stream=True)
@@ -152,6 +161,9 @@ class CallConnection:
         self._send_what_fits()
 
     def _send_what_fits(self) -> None:
+        if self.over:
+            # h2 sends nothing after a GOAWAY of either side.
+            return
         for stream_id, body in list(self._bodies.items()):
             while len(body):
                 room = min(
@@ -174,3 +186,16 @@ class CallConnection:
         """Return the bytes to send to the client."""
         data: bytes = self._h2.data_to_send()
         return data
+
+
+def _messages(body: bytearray) -> list[bytes] | None:
+    """Return the messages of a request's body; None if the last one is cut off, or one is compressed."""
+    found = []
+    at = 0
+    while at < len(body):
+        end = at + _PREFIX_BYTES + int.from_bytes(body[at + 1 : at + _PREFIX_BYTES], "big")
+        if body[at] or len(body) < max(end, at + _PREFIX_BYTES):
+            return None
+        found.append(bytes(body[at + _PREFIX_BYTES : end]))
+        at = end
+    return found

@@ -186,7 +186,8 @@ class Controller:
         self._add_scope("_system")
         # Numbers of segments go on when a stream is made again.
         self._first_numbers: dict[tuple[str, str], int] = {}
-        self._ended: dict[UUID, tuple[Stream, Transaction]] = {}
+        # The transactions of the last day that have ended, and when.
+        self._ended: dict[UUID, tuple[Stream, Transaction, int]] = {}
         self._jobs: list[tuple[int, int, Stream | None, Callable[[], None]]] = []
         self._order = itertools.count()
 
@@ -214,8 +215,8 @@ class Controller:
         try:
             message = GetMessageClass(_METHODS[rpc].input_type).FromString(request)
             answer(Answer(method(message).SerializeToString()))
-        except ProtobufDecodeError as error:
-            answer(Answer(code=StatusCode.UNKNOWN, text=f"Invalid protobuf byte sequence: {error}"))
+        except ProtobufDecodeError:
+            answer(Answer(code=StatusCode.UNKNOWN))
         except NotFound as error:
             answer(Answer(code=StatusCode.NOT_FOUND, text=str(error)))
         except _Failed as failed:
@@ -434,15 +435,17 @@ class Controller:
         if name not in scope.streams:
             marks = _fixed(made.scope, name)
             self._create_segments(self._new_stream(scope, marks), scope.streams[name].epoch.parts)
-        self._follow_policies(made, pb.StreamConfig())
+        self._follow_policies(made)
         return made
 
-    def _follow_policies(self, stream: Stream, before: pb.StreamConfig) -> None:
-        """Begin what the policies of a stream's configuration need, if that before did not need it."""
+    def _follow_policies(self, stream: Stream) -> None:
+        """Begin what the policies of a stream's configuration need, unless it goes on since another one."""
         now = self._now()
-        if stream.config.retentionPolicy.retentionType and not before.retentionPolicy.retentionType:
+        if stream.config.retentionPolicy.retentionType and not stream.retained:
+            stream.retained = True
             self._at(now + _RETENTION_EVERY, lambda: self._retain(stream))
-        if stream.config.scalingPolicy.scaleType and not before.scalingPolicy.scaleType:
+        if stream.config.scalingPolicy.scaleType and not stream.watched:
+            stream.watched = True
             self._at(now, lambda: self._watch_traffic(stream))
 
     def _create_segments(self, stream: Stream, parts: Iterable[Part]) -> None:
@@ -469,11 +472,11 @@ class Controller:
             return pb.UpdateStreamStatus(status="FAILURE")
         stream.updating = True
         self._check_free(stream)
-        before, stream.config = stream.config, request
+        stream.config = request
         if request.scalingPolicy.minNumSegments < 1:
             # The workflow cannot make such an epoch, and tries for ever (observed).
             _stay_stuck(stream)
-        self._follow_policies(stream, before)
+        self._follow_policies(stream)
         policy = request.scalingPolicy
         active, wanted = len(stream.parts), policy.minNumSegments
         if active < wanted or (active > wanted and policy.scaleType == pb.ScalingPolicy.FIXED_NUM_SEGMENTS):
@@ -739,8 +742,10 @@ class Controller:
         """Look how much is written to a stream, scale it if its policy wants it, and come back later."""
         known = self._known(stream.scope, stream.name)
         if known is not stream or stream.sealed or not stream.config.scalingPolicy.scaleType:
+            stream.watched = False
             return
         now = self._now()
+        self._at(now + TICK, lambda: self._watch_traffic(stream))
         for part in stream.parts:
             total = count(stream, self._store.segment(_name(stream, part.id)))
             watch(stream, part, total, now)
@@ -749,7 +754,6 @@ class Controller:
         if wanted is not None:
             parts, ranges = wanted
             self._begin_scale(stream, [each.id for each in parts], ranges)
-        self._at(now + TICK, lambda: self._watch_traffic(stream))
 
     def checkScale(self, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
         _check_epoch(request.epoch)
@@ -860,8 +864,15 @@ class Controller:
 
     def _end_transaction(self, stream: Stream, txn: Transaction, state: pb.TxnState.State) -> None:
         txn.state = state
-        self._ended[txn.id] = stream, txn
+        del stream.transactions[txn.id]
+        self._forget_ended()
+        self._ended[txn.id] = stream, txn, self._now()
         self._tables.remove_transaction(stream, txn)
+
+    def _forget_ended(self) -> None:
+        """Forget the transactions that ended a day ago."""
+        while self._ended and next(iter(self._ended.values()))[2] <= self._now() - _DAY:
+            del self._ended[next(iter(self._ended))]
 
     def _commit_waiting(self, stream: Stream) -> None:
         """Commit the transactions of the first one's epoch that wait."""
@@ -908,24 +919,26 @@ class Controller:
 
     def listCompletedTransactions(self, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
         stream = self._find(request.streamInfo)
+        self._forget_ended()
         # One table has those of all streams, and nothing is found once it has those of a second one.
-        if any(of is not stream for of, _ in self._ended.values()):
+        if any(of is not stream for of, _, _ in self._ended.values()):
             return pb.ListCompletedTxnResponse()
         found = [
             pb.TxnResponse(
                 txnId=txn_message(txn_id),
                 status=pb.TxnResponse.COMMITTED if txn.state == _TXN.COMMITTED else pb.TxnResponse.ABORTED,
             )
-            for txn_id, (_, txn) in self._ended.items()
+            for txn_id, (_, txn, _) in self._ended.items()
         ]
         return pb.ListCompletedTxnResponse(response=found[:_MOST_ENDED])
 
     def _transaction(self, request: Any) -> Transaction | None:
         stream, txn_id = self._find(request.streamInfo), uuid_of(request.txnId)
         found = None if stream is None else stream.transactions.get(txn_id)
+        self._forget_ended()
         if found is None and txn_id in self._ended:
             # Those that have ended outlive their stream, also when its name is used again (observed).
-            of, txn = self._ended[txn_id]
+            of, txn, _ = self._ended[txn_id]
             if (of.scope, of.name) == (request.streamInfo.scope, request.streamInfo.stream):
                 return txn
         return found
@@ -959,9 +972,12 @@ class Controller:
         if self._known(stream.scope, stream.name) is not stream or marks is None or not stream.marks:
             return
         segment = self._store.segment(_name(marks, marks.epoch.parts[0].id))
-        next_watermark(self._store, stream, segment, self._now())
-        if stream.marks:
-            self._at(self._now() + _MARKS_EVERY, lambda: self._mark(stream))
+        try:
+            next_watermark(self._store, stream, segment, self._now())
+        finally:
+            # Also after a position that cannot be understood.
+            if stream.marks:
+                self._at(self._now() + _MARKS_EVERY, lambda: self._mark(stream))
 
     # --- reader groups --------------------------------------------------------------------------
 
@@ -1121,9 +1137,10 @@ class Controller:
         """Record where the stream ends, drop what its policy does not keep, and come back later."""
         known = self._known(stream.scope, stream.name)
         if known is not stream or stream.sealed or not stream.config.retentionPolicy.retentionType:
+            stream.retained = False
             return
-        self._apply_retention(stream)
         self._at(self._now() + _RETENTION_EVERY, lambda: self._retain(stream))
+        self._apply_retention(stream)
 
     def _apply_retention(self, stream: Stream) -> None:
         now = self._now()

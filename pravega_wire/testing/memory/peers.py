@@ -108,7 +108,8 @@ class CallPeer:
         try:
             found = self._calls.receive_data(data)
         except ProtocolError:
-            self._carrier.end()
+            # A GOAWAY says why.
+            self._flush()
             return
         self._flush()
         for each in found:

@@ -79,7 +79,9 @@ def _scale_of(
         if now - rates.asked <= _MUTE:
             return None
         rates.asked = now
-        pieces = min(max(2, int(max(two, five, ten) / target)), max(2, policy.scaleFactor))
+        most = max(2, policy.scaleFactor)
+        # Java divides by zero.
+        pieces = min(max(2, int(max(two, five, ten) / target)), most) if target else most
         bounds = [part.low + (part.high - part.low) * each / pieces for each in range(pieces)] + [part.high]
         return [part], list(pairwise(bounds))
     if max(two, five, ten) < target and twenty < target / 2 and age > 20 * _MINUTE:

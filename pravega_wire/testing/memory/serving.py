@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import time
@@ -24,6 +25,8 @@ from pravega_wire.testing.security import USER, Certificates, make_certificates,
 from pravega_wire.threads.portal import Portal
 
 __all__ = ["memory_server"]
+
+log = logging.getLogger(__name__)
 
 _HOST: Final = "127.0.0.1"
 _CHUNK: Final = 256 * 1024
@@ -172,6 +175,9 @@ class _Server:
                 nursery.cancel_scope.cancel()
         except* _LOST:
             pass
+        except* Exception:
+            # What is not expected ends a connection, not the server.
+            log.exception("a connection failed")
         finally:
             peer.lost()
 

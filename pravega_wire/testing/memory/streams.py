@@ -168,6 +168,8 @@ class Stream:
     :ivar stuck: whether a workflow can never end, so that no other one can begin.
     :ivar updating: whether an update of its configuration was begun and has not ended.
     :ivar unfinished: whether its creation was not finished.
+    :ivar retained: whether somebody comes to apply its retention.
+    :ivar watched: whether somebody comes to look at its traffic.
     """
 
     id: UUID
@@ -189,6 +191,8 @@ class Stream:
     stuck: bool = False
     updating: bool = False
     unfinished: bool = False
+    retained: bool = False
+    watched: bool = False
 
     @property
     def epoch(self) -> Epoch:

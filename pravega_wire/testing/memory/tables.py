@@ -226,6 +226,9 @@ class Table:
         while position < segment.length and len(found) < most and size < _MAX_LISTED:
             at = position - segment.start
             _, key_length, value_length, version = _HEADER.unpack_from(segment.data, at)
+            if key_length < 0 or value_length < _REMOVED:
+                # Somebody has appended bytes that are no entry.
+                raise Illegal
             at += _HEADER.size
             key = bytes(segment.data[at : at + key_length])
             found.pop(key, None)

@@ -70,9 +70,8 @@ def next_watermark(store: SegmentStore, stream: Stream, marks: Segment, now: int
         _raise(
             bound, {Part(each.segment_id, each.low, each.high): each.offset for each in previous.positions}
         )
-    if not bound:
+    if not bound or not _complete(bound, stream):
         return
-    _complete(bound, stream)
     mark_of = Watermark(
         min(each.time for each in active),
         max(each.time for each in active),
@@ -95,8 +94,12 @@ def _raise(bound: dict[Part, int], position: dict[Part, int]) -> None:
             bound[part] = offset
 
 
-def _complete(bound: dict[Part, int], stream: Stream) -> None:
-    """Fill what is missing of the key space with the beginnings of segments of the highest epoch."""
+def _complete(bound: dict[Part, int], stream: Stream) -> bool:
+    """Fill what is missing of the key space with the beginnings of segments of the highest epoch.
+
+    :returns: False if that cannot be done, because the last segment ends beside 1. A real controller tries
+        for ever (from its code).
+    """
     while True:
         gaps, at = [], 0.0
         for part in sorted(bound, key=lambda each: each.low):
@@ -106,7 +109,9 @@ def _complete(bound: dict[Part, int], stream: Stream) -> None:
         if at < 1.0:
             gaps.append((at, 1.0))
         if not gaps:
-            return
-        epoch = stream.epochs[max(epoch_of(each.id) for each in bound)]
+            return True
+        epoch, before = stream.epochs[max(epoch_of(each.id) for each in bound)], set(bound)
         for gap in gaps:
             _raise(bound, {each: 0 for each in epoch.parts if each.overlaps(*gap)})
+        if before == set(bound):
+            return False
