@@ -128,13 +128,21 @@ class Cuts(Writers):
                         await process.attempt(partial(client.seal_stream, STREAM))
                         await trio.sleep(world.seconds * 0.02 * rng.random())
                     async with limited_to(process, "deleting a stream"):
-                        await process.attempt(partial(client.delete_stream, STREAM, seal=True))
+                        await process.attempt(partial(self.delete, client))
                     if rng.random() < 0.5:
                         await trio.sleep(world.seconds * 0.02 * rng.random())
                 with world.bearing():
                     async with limited_to(process, "creating a stream"):
                         await process.attempt(partial(client.create_stream, STREAM, rng.randint(1, 3)))
             await world.over.wait()
+
+    async def delete(self, client: PravegaClient) -> None:
+        """Delete the stream, be it sealed or not."""
+        find = partial(self.world.cluster.controller.find, SCOPE, STREAM)
+        before = find()
+        await client.delete_stream(STREAM, seal=True)
+        if before is not None and find() is before:
+            raise Failure("the stream is said to be deleted, and is there")
 
     async def settle(self, process: Process) -> None:
         async with process.client() as client:
@@ -173,6 +181,8 @@ class Cuts(Writers):
         try:
             async with limited_to(process, "truncation"):
                 await client.truncate_stream(STREAM, at.cut)
+            if not self.archive.begins_at(STREAM, at.cut):
+                raise Failure(f"the stream is said to be truncated at {at.cut}, and is not")
         except InvalidStreamCutError:
             # It may lie before an earlier truncation.
             if not before:
@@ -232,8 +242,7 @@ class Cuts(Writers):
         # Epochs begin again with each stream, and numbers do not.
         ordered = sorted(placed.items(), key=lambda each: number_of(each[0]))
         everything = [[event for _, event in each] for _, each in ordered]
-        if not self.truncated:
-            self.history.check(everything)
+        self.history.check(everything)
         gone = self.archive.events
         whole = by_key(event for segment in everything for event in segment if event not in gone)
         for first, second, found, skipping in self.seen:

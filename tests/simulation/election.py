@@ -177,6 +177,8 @@ class Election(Sink):
                 self.elect(number, attempts)
             self.in_new_process()
             commit([each.result for each in attempts])
+            for each in attempts:
+                self.check_visible(each.result.did.txn)
         except (JobFailed, PravegaError) as error:
             if isinstance(error, JobFailed):
                 attempts = error.attempts

@@ -6,6 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Container, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from random import Random
 from uuid import UUID
 
 import trio
@@ -235,6 +238,16 @@ class Archive:
                 return number
         return None
 
+    def is_sealed(self, stream: str) -> bool:
+        """Whether a stream is sealed, or does not exist."""
+        known = self._controller.find(self._scope, stream)
+        return known is None or known.sealed
+
+    def begins_at(self, stream: str, cut: StreamCut) -> bool:
+        """Whether a stream is truncated at a cut, or after it."""
+        known = self._controller.stream(self._scope, stream)
+        return bool(known.cut) and known.is_at_or_after(known.cut, _ends(cut))
+
     def has_reached(self, cut: StreamCut, goal: StreamCut) -> bool:
         """Whether a cut is at another one of the same stream, or after it."""
         known = self._controller.stream(self._scope, cut.stream.name)
@@ -310,7 +323,13 @@ class Followers:
         self._recreated = recreated
         self._archive = archive or Archive(workload.world.cluster, SCOPE)
         self._rest: StreamCut | str = "earliest"
+        # Where the first one began that has read something.
+        self._start: StreamCut | None = None
         self._goal: StreamCut | None = None
+        # What they were told is lost, and whether some leave it out instead.
+        self._lost: set[bytes] = set()
+        others = Random(f"{workload.world.settings.seed} {workload.world.settings.workload} followers")
+        self._skips = (self._truncates or recreated) and others.random() < 0.5
 
     async def run(self) -> None:
         """Follow until the world is quiet, and all is read that was written until then.
@@ -325,28 +344,42 @@ class Followers:
             while not world.quiet:
                 with world.bearing():
                     how: OnTruncated = "raise"
-                    if (self._truncates or self._recreated) and process.random.random() < 0.5:
+                    if self._skips and process.random.random() < 0.5:
                         how = "skip_to_head"
                     if self._recreated and not await self._begins(client, how):
                         continue
+                    left = inf
+                    if self._truncates:
+                        # One that is always there is never overtaken.
+                        left = process.random.choice((5, 50, inf))
+                        with trio.move_on_after(world.seconds * 0.2 * process.random.random()):
+                            await world.over.wait()
                     async with client.follow_events(self._stream, self._rest, on_truncated=how) as reader:
-                        while not world.quiet or await self._is_behind(client, reader):
-                            try:
-                                event = await reader.read_event(timeout=world.seconds * 0.02)
-                            except DataLossError as error:
-                                self._check_loss(error, how, reader)
-                                continue
+                        if self._rest == "earliest":
+                            self._start = reader.cut
+                        while (left and not world.quiet) or await self._is_behind(client, reader):
+                            left -= 1
+                            await process.attempt(partial(self._read, process, reader, how))
                             if reader.end_of_data:
+                                self._check_end(reader)
                                 # The stream is sealed; it may be deleted soon.
                                 await trio.sleep(world.seconds * 0.02)
                                 break
-                            if event is not None and not process.dead:
-                                if self._recreated:
-                                    self._check_place(event.pointer)
-                                self.places[event.pointer] = bytes(event.value)
-                                self.events.append(bytes(event.value))
-                                self._rest = reader.cut
-                                self._seen(bytes(event.value))
+
+    async def _read(self, process: Process, reader: StreamFollower[bytes], how: OnTruncated) -> None:
+        """Read an event, if there is one in time."""
+        try:
+            event = await reader.read_event(timeout=process.world.seconds * 0.02)
+        except DataLossError as error:
+            self._check_loss(error, how, reader)
+            return
+        if event is not None and not process.dead:
+            if self._recreated:
+                self._check_place(event.pointer)
+            self.places[event.pointer] = bytes(event.value)
+            self.events.append(bytes(event.value))
+            self._rest = reader.cut
+            self._seen(bytes(event.value))
 
     async def _begins(self, client: PravegaClient, how: OnTruncated) -> bool:
         """Whether one can go on, and not the stream that it was in has been deleted."""
@@ -361,7 +394,7 @@ class Followers:
 
     async def _is_behind(self, client: PravegaClient, reader: StreamFollower[bytes]) -> bool:
         """Whether something is left that a follower has to tell, now that all is well; not for ever."""
-        if reader.end_of_data or self._truncates:
+        if reader.end_of_data or not self._workload.world.quiet:
             return False
         if self._recreated:
             behind, what = self._archive.is_dead(reader.cut), "noticed that its stream was deleted"
@@ -372,6 +405,11 @@ class Followers:
         if behind and trio.current_time() > self._workload.world.healed_at + _PATIENCE:
             raise Failure(f"a follower has not {what} for {_PATIENCE:g} s")
         return behind
+
+    def _check_end(self, reader: StreamFollower[bytes]) -> None:
+        """A stream ends only when it is sealed, and only then can it be deleted."""
+        if not self._archive.is_dead(reader.cut) and not self._archive.is_sealed(self._stream):
+            raise Failure(f"a follower is at the end of a stream that is not sealed, at {reader.cut}")
 
     def _check_place(self, pointer: EventPointer) -> None:
         """Nothing of another stream follows."""
@@ -390,6 +428,7 @@ class Followers:
         ):
             raise Failure(f"a follower has lost data: {error}") from error
         lost = self._archive.lost(self._stream, error)
+        self._lost |= lost
         if known := lost.intersection(self.events):
             raise Failure(
                 f"a follower was given {_shown(known)} before it was told that it is lost"
@@ -402,6 +441,7 @@ class Followers:
         :raises Failure: an event was missed, read twice, or read in another order of its key; or there is
             another one at its place now.
         """
+        passed = self._rest
         if self._recreated:
             await self._begins(client, "raise")
         async for batch in client.read_events(
@@ -419,6 +459,13 @@ class Followers:
         if self._recreated:
             self._check_streams(placed)
             return []
+        if self._truncates and not self._skips and isinstance(passed, StreamCut):
+            followed = self._archive.between(self._stream, placed, self._start, passed)
+            silent = self._archive.events.intersection(followed).difference(
+                self.events, self._lost, self._archive.twice
+            )
+            if silent:
+                raise Failure(f"followers were not told that {_shown(silent)} are lost")
         stored = [event for _, each in sorted(placed.items()) for _, event in each]
         twice = self._archive.twice
         gone = self._archive.events.difference(self.events) | twice
@@ -502,12 +549,17 @@ async def scale_now_and_then(process: Process, stream: str) -> None:
                         first = min(first, len(segments) - 2)
                         pair = segments[first : first + 2]
                         seal = [each.segment_id for each in pair]
-                        await client.scale_stream(stream, seal, [(pair[0].low, pair[1].high)])
+                        ranges = [(pair[0].low, pair[1].high)]
+                        await client.scale_stream(stream, seal, ranges)
                     else:
                         one = segments[first]
                         middle = (one.low + one.high) / 2
                         ranges = [(one.low, middle), (middle, one.high)]
                         await client.scale_stream(stream, [one.segment_id], ranges)
+                    # Nobody else scales it, and only where streams are deleted there may be another one now.
+                    now = {(each.low, each.high) for each in await client.active_segments(stream)}
+                    if world.settled and not now.issuperset(ranges):
+                        raise Failure(f"{stream} is said to be scaled to {ranges}, and has {sorted(now)}")
 
 
 def check_transactions(world: World, but: Container[UUID] = ()) -> None:

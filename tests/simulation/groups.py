@@ -604,6 +604,13 @@ class Groups(Workload):
             config = await group.reset(to)
         if config.generation <= before:
             raise Failure(f"a reset in generation {before} has ended in generation {config.generation}")
+        if isinstance(to, ReaderGroupConfig):
+            wanted = dict(to.starts)
+        else:
+            cuts = to.cuts if isinstance(to, Checkpoint) else to or ()
+            wanted = {each.stream: each for each in cuts}
+        if wanted and {each: config.starts.get(each) for each in wanted} != wanted:
+            raise Failure(f"a reset to {wanted} begins at {config.starts}")
         self.reset_to, self.reset_at = max(self.reset_to, config.generation), trio.current_time()
 
     async def ask(self, process: Process, group: ReaderGroup) -> None:
@@ -760,7 +767,11 @@ class Groups(Workload):
         async with client.reader_group(GROUP) as group:
             await self.take_offline(group)
             with trio.move_on_after(_END) as scope:
-                async with group.reader("last", on_truncated="skip_to_head") as reader:
+                async with (
+                    trio.open_nursery() as nursery,
+                    group.reader("last", on_truncated="skip_to_head") as reader,
+                ):
+                    nursery.start_soon(partial(group.checkpoint, "last", timeout=_PATIENCE))
                     newest = self.generation_of(group)
                     async for event in reader:
                         newest.delivered.append(bytes(event.value))

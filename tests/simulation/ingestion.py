@@ -162,6 +162,8 @@ class Ingest(Workload):
                 self.world.events.note(str(error)[:200])
                 await trio.sleep(LONGEST_STORE_DELAY)
                 await self.run(process, client)
+            # Readers see all of it now, and not later.
+            await self.check_events(client)
 
     async def run(self, process: Process, client: PravegaClient) -> None:
         observer = partial(self.reached, process)
@@ -193,6 +195,10 @@ class Ingest(Workload):
                 await world.over.wait()
 
     async def check(self, client: PravegaClient) -> None:
+        await self.check_events(client)
+        check_transactions(self.world)
+
+    async def check_events(self, client: PravegaClient) -> None:
         segments = await stored_events(client, STREAM)
         found = [[int(event.split(b"|")[0]) for event in segment] for segment in segments]
         for positions, segment in zip(found, segments, strict=True):
@@ -203,4 +209,3 @@ class Ingest(Workload):
         everything = sorted(each for positions in found for each in positions)
         if everything != list(range(self.samples.length)):
             raise Failure(f"lost or doubled: {everything} of {self.samples.length}")
-        check_transactions(self.world)

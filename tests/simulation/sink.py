@@ -471,9 +471,16 @@ class Sink(Workload):
 
             report = committer.run(batch, write_rows, tally)
             self.returned = max(self.returned, batch + 1)
+            self.check_visible(report.txn)
             return report.outcome
 
         return write
+
+    def check_visible(self, txn: UUID | None) -> None:
+        """Once a batch was waited for, its transaction has no segments any more."""
+        left = [each for each in self.world.cluster.store.segments if txn and txn.hex in each]
+        if left and self.wait_visible:
+            raise Failure(f"transaction {txn} is said to be visible, and there are {left}")
 
     def elect(self, batch: int, attempts: list[Attempt]) -> None:
         """Remember what a batch may be stored as."""

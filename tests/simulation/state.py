@@ -126,7 +126,10 @@ class Family:
         """A read that began at some moment has returned an entry."""
         value = None
         if entry is not None:
-            value = int(entry.value.partition(b"|")[0])
+            number, size, rest = entry.value.split(b"|")
+            if rest != b"x" * int(size):
+                raise Failure(f"value {int(number)} of {int(size)} bytes was read with {len(rest)}")
+            value = int(number)
             self.note(value, entry.version)
         self.calls.look(began, lambda state: _entries(state)[index] == value, f"{index} has {value}")
 
@@ -326,7 +329,8 @@ class Tables(Sharing):
 
     def value(self, process: Process) -> tuple[int, bytes]:
         number = next(self.values)
-        return number, b"%d|" % number + b"x" * process.random.choice(self.sizes)
+        size = process.random.choice(self.sizes)
+        return number, b"%d|%d|" % (number, size) + b"x" * size
 
     async def change(
         self, process: Process, table: KeyValueTable[bytes, bytes, bytes], family: Family, alone: bool
@@ -506,8 +510,9 @@ class Synchronizers(Sharing):
             made = await synchronizer.initialize({"by": by, "updates": [], "keys": {}})
         state = synchronizer.state
         assert state is not None
-        if made and state["by"] != by:
-            raise Failure(f"{by} is told to have initialized the state, which {state['by']} has")
+        if made != (state["by"] == by):
+            told = "" if made else "not "
+            raise Failure(f"{by} is told {told}to have initialized the state, which {state['by']} has")
         self.saw(state)
 
     async def one_call(self, process: Process, synchronizer: _Synchronizer) -> None:
@@ -581,6 +586,21 @@ class Synchronizers(Sharing):
                 raise Failure(f"update {number} is number {place}, although {least} had been seen before")
         self.acknowledged += [number for number, _, _ in made]
 
+    async def check_waiting(self, client: PravegaClient) -> None:
+        """Who waits for updates returns at once if there are any that it does not know."""
+        async with (
+            client.state_synchronizer(STATE, self.format) as one,
+            client.state_synchronizer(STATE, self.format) as other,
+        ):
+            await one.fetch_updates()
+            await other.update_unconditionally([(next(self.updates), None, "k0")])
+            with trio.move_on_after(_PATIENCE) as scope:
+                state = await one.wait_for_updates()
+                assert state is not None
+                self.saw(state)
+            if scope.cancelled_caught:
+                raise Failure("a process waits for updates, although there are some")
+
     async def check(self, client: PravegaClient) -> None:
         async with client.state_synchronizer(STATE, self.format) as synchronizer:
             state = await synchronizer.fetch_updates()
@@ -591,6 +611,7 @@ class Synchronizers(Sharing):
         self.saw(state)
         if len(state["updates"]) != len(self.order):
             raise Failure(f"{len(self.order)} updates were applied, and {len(state['updates'])} are there")
+        await self.check_waiting(client)
         lost = [number for number in self.acknowledged if number not in self.places]
         if lost:
             raise Failure(f"acknowledged and lost: {lost}")
@@ -624,7 +645,9 @@ class Revisions(Sharing):
         # All that was found in the stream: for each offset, the offset after the value, and the value.
         self.found: dict[int, tuple[int, bytes]] = {}
         self.acknowledged: dict[bytes, tuple[int, int]] = {}
-        self.refused: set[bytes] = set()
+        # Those that were refused: where they were to be, and the newest value that was to be written by then.
+        self.refused: dict[bytes, tuple[int, int]] = {}
+        self.newest = 0
         self.end = 0
         self.truncated = self.may_be_truncated = 0
         self.marks = Calls()
@@ -663,15 +686,26 @@ class Revisions(Sharing):
         elif kind == 12:
             await self.truncate(process, log)
         else:
-            start = self.at(self.end)
-            with trio.move_on_after(self.world.seconds * 0.05):
-                await log.wait_beyond(start)
-                if (await log.latest_revision()) <= start:
-                    raise Failure(f"there is said to be something after {start}")
+            await self.wait(process, log)
+
+    async def wait(self, process: Process, log: RevisionedStream[bytes]) -> None:
+        """Wait for what comes after a revision: mostly the newest, after which something may come or not."""
+        start, limit = self.at(self.end), self.world.seconds * 0.05
+        older = [offset for offset in (self.truncated, *self.found) if offset < self.end]
+        if older and process.random.random() < 0.3:
+            start, limit = self.at(process.random.choice(older)), 3 * process.operation_timeout
+        known = start.offset < self.end
+        with trio.move_on_after(limit) as scope:
+            await log.wait_beyond(start)
+            if (await log.latest_revision()) <= start:
+                raise Failure(f"there is said to be something after {start}")
+        if known and scope.cancelled_caught:
+            raise Failure(f"a process waits for something after {start}, and there is")
 
     async def write(self, process: Process, log: RevisionedStream[bytes]) -> None:
         rng = process.random
-        value = b"%d|%s" % (next(self.values), b"x" * rng.choice((0, 10, 3000)))
+        self.newest = next(self.values)
+        value = b"%d|%s" % (self.newest, b"x" * rng.choice((0, 10, 3000)))
         if rng.random() < 0.2:
             least = self.end
             async with limited_to(process, "writing without a condition"):
@@ -689,7 +723,7 @@ class Revisions(Sharing):
         async with limited_to(process, "writing on a condition"):
             revision = await log.write_conditionally(latest, value)
         if revision is None:
-            self.refused.add(value)
+            self.refused[value] = latest.offset, self.newest
         else:
             self.stored(value, revision, latest.offset, least)
 
@@ -783,8 +817,12 @@ class Revisions(Sharing):
             raise Failure(f"there is a gap at {offset}")
         if len(set(stored)) < len(stored):
             raise Failure("a value is stored twice")
-        if self.refused.intersection(stored):
-            raise Failure(f"refused and stored: {sorted(self.refused.intersection(stored))}")
+        if both := self.refused.keys() & {*stored}:
+            raise Failure(f"refused and stored: {sorted(both)}")
+        for value, (place, newest) in self.refused.items():
+            _, other = self.found.get(place, (0, b""))
+            if not other or int(other.partition(b"|")[0]) > newest:
+                raise Failure(f"{value[:20]!r} was refused at {place}, where nothing was by then")
         for value, (begin, end) in self.acknowledged.items():
             if self.found.get(begin) != (end, value):
                 raise Failure(f"acknowledged and lost: {value[:20]!r} at {begin}")

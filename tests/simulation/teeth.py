@@ -228,7 +228,7 @@ def _left_without_a_flush() -> Iterator[None]:
         yield
 
 
-@tooth("numbers not asked for", ("resumable",), seeds=(41,))
+@tooth("numbers not asked for", ("resumable",), seeds=first(10013))
 def _numbers() -> Iterator[None]:
     """A resumed writer writes everything again, also what is stored."""
     with patch.object(ResumableWriter, "_is_stored", lambda self, number, place: False):

@@ -13,7 +13,7 @@ from uuid import UUID
 import trio
 
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.errors import TransactionError
+from pravega_wire.errors import TransactionAbortedError, TransactionError, TransactionNotOpenError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.transaction import Transaction
 from tests.simulation.events import Followers, limited_to, maybe_scale
@@ -124,7 +124,11 @@ class Transactions(Workload):
                 self.are_stored(written, keys)
                 await txn.aclose()
                 self.left.append(txn.txn_id)
-        except TransactionError:
+        except TransactionError as error:
+            if isinstance(error, TransactionAbortedError):
+                self.told(txn.txn_id, "aborted")
+            elif written.stored is None and isinstance(error, TransactionNotOpenError) and error.status:
+                raise Failure(f"nobody else has ended the transaction, but {error}") from error
             status = await client.transaction_status(STREAM, txn.txn_id)
             if status is TxnStatus.ABORTED:
                 self.told(txn.txn_id, "aborted")

@@ -19,7 +19,14 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.errors import PravegaError, ProtocolError
+from pravega_wire.errors import (
+    AuthError,
+    CorruptedStateError,
+    NotFoundError,
+    PravegaError,
+    ProtocolError,
+    StreamSealedError,
+)
 from pravega_wire.stream.client import PravegaClient, open_client
 from pravega_wire.support.environment import ENVIRONMENT, Environment
 from pravega_wire.support.nurseries import first_of
@@ -28,6 +35,9 @@ from pravega_wire.values.config import PravegaConfig
 from tests.simulation.cluster import CONTROLLERS, STORES, Cluster
 from tests.simulation.machine import Events, Failure, Interruptions, Trace, run
 from tests.simulation.network import Network
+
+_NEVER = AuthError, CorruptedStateError, NotFoundError, ProtocolError, StreamSealedError
+"""Errors that nothing that goes wrong in a world explains, as long as nobody seals or deletes its streams."""
 
 _LONGEST = 4 * 3600.0
 """Simulated seconds after which a run that has not ended hangs."""
@@ -249,7 +259,7 @@ class World:
         for error in errors:
             text = f"{type(error).__name__}: {error}"
             self.events.note(text[:200])
-            if healed or isinstance(error, ProtocolError):
+            if healed or isinstance(error, _NEVER if self.settled else ProtocolError):
                 self.problem(text)
 
     def pause(self, random: Random) -> float:

@@ -67,6 +67,9 @@ class Writers(Workload):
                     self.history.flushed(writer_name)
                 if world.quiet:
                     return
+                if not world.settled:
+                    # The stream may be sealed for long, which a writer is told at once.
+                    await trio.sleep(world.seconds * 0.001)
 
     async def use(
         self, process: Process, writer: EventWriter[bytes], name: str, *, large: bool = False
@@ -193,11 +196,22 @@ class Resumed(Workload):
                             found = writer.last_stored_of(key)
                             if found < number:
                                 raise Failure(f"{found} is said to be the last of {key}, not {number}")
+                        if process.random.random() < 0.3:
+                            await self.check_last(client, writer)
                         self.acknowledge_all_before(writer.last_stored + 1)
                         await self.use(process, writer)
                     self.acknowledge_all_before(writer.next_event_number)
                 if world.quiet:
                     return
+
+    async def check_last(self, client: PravegaClient, writer: ResumableWriter[bytes]) -> None:
+        """What a writer says is stored is stored already, and not only once it was written again."""
+        events = [event for segment in await stored_events(client, STREAM) for event in segment]
+        stored = {int(event[: event.index(b"|")]) for event in events}
+        for key in self.keys:
+            last = writer.last_stored_of(key)
+            if missing := [n for n in range(1, last + 1) if self.key(n) == key and n not in stored]:
+                raise Failure(f"{last} is said to be the last of {key}, but {missing[:10]} are not stored")
 
     def last_acknowledged(self) -> dict[str, int]:
         """The greatest acknowledged number of each key."""
