@@ -346,8 +346,11 @@ class Followers:
                     how: OnTruncated = "raise"
                     if self._skips and process.random.random() < 0.5:
                         how = "skip_to_head"
-                    if self._recreated and not await self._begins(client, how):
-                        continue
+                    if self._recreated:
+                        # There may be no stream for long, which is told at once.
+                        await trio.sleep(world.seconds * 0.001)
+                        if not await self._begins(client, how):
+                            continue
                     left = inf
                     if self._truncates:
                         # One that is always there is never overtaken.
