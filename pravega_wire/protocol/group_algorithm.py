@@ -102,7 +102,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Compact the state's stream if it has become long; there is no result."""
+    """Compact the state's stream if it has become long; the result is the state, which may be a later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +499,7 @@ class GroupMember:
             state = yield from self._settle(state)
         if self._clock() >= self._fetch_at:
             state = yield from self._fetch()
-            yield from self._compact_sometimes()
+            state = yield from self._compact_sometimes(state)
         while True:
             checkpoint = state.checkpoints.of_reader(self.reader)
             if checkpoint is None:
@@ -523,7 +523,7 @@ class GroupMember:
         if self._clock() >= self._lag_at:
             state = yield from self._report_distance()
             # Where reports are more frequent than fetches, as with a single reader, they take their place.
-            yield from self._compact_sometimes()
+            state = yield from self._compact_sometimes(state)
             self._reset_lag(state)
         self.end_of_data = state.end_of_data
         return None
@@ -584,9 +584,11 @@ class GroupMember:
         self._take(state)
         return state
 
-    def _compact_sometimes(self) -> Steps:
+    def _compact_sometimes(self, state: GroupState) -> Generator[Action, Any, GroupState]:
         if self._random.random() < _COMPACTION_PROBABILITY:
-            yield Compact()
+            state = yield Compact()
+            self._take(state)
+        return state
 
     def _change(self, generate: Generate) -> Generator[Action, Any, GroupState]:
         self._unsure = True

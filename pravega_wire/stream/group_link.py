@@ -662,10 +662,11 @@ class GroupLink:
                 stream=stream.name,
             )
 
-    async def _compact(self) -> None:
+    async def _compact(self) -> GroupState:
         with self._using():
             if await self._synchronizer.bytes_since_compaction() > _COMPACT_BYTES:
                 await self._synchronizer.compact(lambda state: state.compacted())
+        return self.state
 
     async def complete(self, cuts: Sequence[StreamCut]) -> list[StreamCut]:
         """Complete the cuts of a group's positions with segments that its state no longer has."""

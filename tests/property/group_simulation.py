@@ -272,7 +272,9 @@ class Reader:
         if isinstance(action, AskSuccessors):
             assert group.segments[action.segment].sealed
             return group.successors(action.segment)
-        assert isinstance(action, Compact | LoadConfig | Publish)
+        if isinstance(action, Compact):
+            return self.state
+        assert isinstance(action, LoadConfig | Publish)
         return None
 
     def read(self) -> bool:

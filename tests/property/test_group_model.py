@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.protocol.group_algorithm import Action, Compact
-from pravega_wire.protocol.group_state import SILENT, ReaderGroupStateInit
+from pravega_wire.protocol.group_state import SILENT, ReaderGroupStateInit, RemoveReader
 from pravega_wire.values.groups import ReaderGroupConfig
 from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint, withdraw
 
@@ -253,6 +253,31 @@ def test_the_state_is_compacted_now_and_then(readers: int, interval: float) -> N
         for reader in members:
             reader.read()
     assert sum(reader.compactions for reader in members) > 10
+
+
+class RemovedMeanwhile(Unbroken):
+    """A reader that another process removes while it compacts the state, which tells it so."""
+
+    def perform(self, action: Action) -> Any:
+        if isinstance(action, Compact) and not self.zombie:
+            self.zombie = True
+            self.group.zombies.append(self)
+            self.group.write([RemoveReader(self.name, {})])
+            self.known = len(self.group.states) - 1
+        return super().perform(action)
+
+
+def test_a_reader_gives_nothing_after_a_compaction_that_shows_its_removal() -> None:
+    group = Group(random.Random(1), ReaderGroupConfig({STREAM: None}), 1)
+    reader = RemovedMeanwhile(group, "reader0")
+    for _ in range(8000):
+        group.now += 0.25
+        was_removed = reader.zombie
+        gave = reader.read()
+        if reader.zombie and not was_removed:
+            assert not gave
+            break
+    assert group.noticed == 1
 
 
 @pytest.mark.parametrize("interval", [3, 500])
