@@ -438,7 +438,7 @@ def _time_of_the_fastest_reader() -> Iterator[None]:
         yield
 
 
-@tooth("on into the next stream", ("cuts",), seeds=(26,))
+@tooth("on into the next stream", ("cuts",), seeds=(91, 26))
 def _on_into_the_next_stream() -> Iterator[None]:
     """A follower whose stream was deleted and created again goes on with the segments of the new one."""
 
