@@ -377,6 +377,8 @@ class Transaction(Generic[Value]):
             written through it was stored. The commit was not sent.
         """
         _check_noted(timestamp, writer_id)
+        if timestamp is not None:
+            check_takes_times(self.stream, (each.high for each in self.segments))
         if self._open:
             await self.flush()
         elif self._incomplete:
@@ -398,7 +400,7 @@ class Transaction(Generic[Value]):
 
     @limited("committing transaction {self.txn_id} on {self.stream}")
     async def _commit(self, timestamp: int | None, writer_id: UUID | None) -> None:
-        await commit_transaction(self._core, self.stream, self.txn_id, timestamp, writer_id)
+        await _commit(self._core, self.stream, self.txn_id, timestamp, writer_id)
 
     @limited("aborting transaction {self.txn_id} on {self.stream}")
     async def abort(self) -> None:
@@ -566,6 +568,12 @@ async def commit_transaction(
     if timestamp is not None:
         active = await core.controller.get_current_segments(stream.scope, stream.name)
         check_takes_times(stream, (each.high for each in active))
+    await _commit(core, stream, txn_id, timestamp, writer_id)
+
+
+async def _commit(
+    core: ClientCore, stream: ScopedStream, txn_id: UUID, timestamp: int | None, writer_id: UUID | None
+) -> None:
     # The controller ignores a time without a writer.
     writer = "" if timestamp is None else str(writer_id or core.committer)
     done = await core.controller.commit_transaction(
